@@ -34,9 +34,9 @@ class AdmissionStatistics:
     refused: Mapping[Refusal, int]
 
 
-class Ticket:
-    """The wait of one request, until `deadline`. `event` is set when it is `decided`: the request has a place, or a
-    `refusal`. It is set and replaced when the deadline has been moved."""
+class QueuedExchange:
+    """A request that waits in the queue, until `deadline`. `event` is set when it is `decided`: the request has a
+    place, or a `refusal`. It is set and replaced when the deadline has been moved."""
 
     __slots__ = ("deadline", "decided", "event", "exchange", "refusal")
 
@@ -57,7 +57,7 @@ class Admission:
         # the requests that have a place
         self._running: set[Exchange] = set()
         # in the order of their arrival
-        self._waiting: dict[Ticket, None] = {}
+        self._waiting: dict[QueuedExchange, None] = {}
         self._refused: dict[Refusal, int] = {}
         # when the last wait ends, absolute
         self._ends_at = INF
@@ -78,10 +78,10 @@ class Admission:
         """Let each wait end at `when`, absolute, if it does not end sooner. For a drain, which must have time left to
         answer, and for what runs."""
         self._ends_at = min(self._ends_at, when)
-        for ticket in self._waiting:
-            if when < ticket.deadline:
-                ticket.deadline = when
-                moved, ticket.event = ticket.event, Event()
+        for queued in self._waiting:
+            if when < queued.deadline:
+                queued.deadline = when
+                moved, queued.event = queued.event, Event()
                 moved.set()
 
     def enter(self, exchange: Exchange) -> bool:
@@ -103,32 +103,32 @@ class Admission:
         why it has none."""
         if len(self._waiting) >= self._limits.max_waiting:
             return self._count(Refusal.QUEUE_FULL)
-        ticket = Ticket(exchange, min(self._clock.now() + seconds, self._ends_at))
-        self._waiting[ticket] = None
+        queued = QueuedExchange(exchange, min(self._clock.now() + seconds, self._ends_at))
+        self._waiting[queued] = None
         returned = False
         try:
-            while not ticket.decided and self._clock.now() < ticket.deadline:
-                await ticket.event.wait_until(ticket.deadline)
+            while not queued.decided and self._clock.now() < queued.deadline:
+                await queued.event.wait_until(queued.deadline)
             returned = True
         finally:
-            self._waiting.pop(ticket, None)
+            self._waiting.pop(queued, None)
             if not returned:
                 # it was cancelled, perhaps in the moment in which it got a place
                 self.leave(exchange)
-        refusal = ticket.refusal if ticket.decided else Refusal.QUEUE_TIMEOUT
+        refusal = queued.refusal if queued.decided else Refusal.QUEUE_TIMEOUT
         return None if refusal is None else self._count(refusal)
 
     def _grant(self) -> None:
         """Hand free places over to those who wait."""
         while self._waiting and len(self._running) < self._limits.max_running:
-            ticket = next(iter(self._waiting))
-            del self._waiting[ticket]
-            ticket.decided = True
-            if ticket.exchange.client_has_left:
-                ticket.refusal = Refusal.CLIENT_LEFT
+            queued = next(iter(self._waiting))
+            del self._waiting[queued]
+            queued.decided = True
+            if queued.exchange.client_has_left:
+                queued.refusal = Refusal.CLIENT_LEFT
             else:
-                self._running.add(ticket.exchange)
-            ticket.event.set()
+                self._running.add(queued.exchange)
+            queued.event.set()
 
     def _count(self, refusal: Refusal) -> Refusal:
         self._refused[refusal] = self._refused.get(refusal, 0) + 1

@@ -24,8 +24,8 @@ from .options import INF
 from .upstream import Upstream
 
 
-class Ticket:
-    """A place in the queue. `upstream` is set when the request has its turn."""
+class QueuedRequest:
+    """A request that waits in the queue. `upstream` is set when it has its turn."""
 
     __slots__ = ("_wake", "upstream")
 
@@ -50,8 +50,8 @@ class Balancer:
         self._upstreams: Final = upstreams
         self._clock: Final = clock
         self._limit = limit
-        # tickets in the order of their arrival
-        self._waiting: dict[Ticket, None] = {}
+        # in the order of their arrival
+        self._waiting: dict[QueuedRequest, None] = {}
         # where the search for the fewest begins, so that equals take turns
         self._turn = 0
         for upstream in upstreams:
@@ -83,19 +83,19 @@ class Balancer:
             if upstream is not None:
                 upstream.active += 1
                 return upstream
-        ticket = Ticket()
-        self._waiting[ticket] = None
+        queued = QueuedRequest()
+        self._waiting[queued] = None
         taken = False
         try:
-            await self._wait(ticket, self._clock.now() + wait)
+            await self._wait(queued, self._clock.now() + wait)
             taken = True
         finally:
-            self._waiting.pop(ticket, None)
-            if not taken and ticket.upstream is not None:
-                self.release(ticket.upstream)
-        if ticket.upstream is None:
+            self._waiting.pop(queued, None)
+            if not taken and queued.upstream is not None:
+                self.release(queued.upstream)
+        if queued.upstream is None:
             raise Overloaded(self._why())
-        return ticket.upstream
+        return queued.upstream
 
     def acquire_idle(self) -> Upstream | None:
         """Do what `acquire` does if that needs no wait, and if the upstream has an idle connection. Return None
@@ -115,10 +115,10 @@ class Balancer:
         upstream.active -= 1
         self._grant()
 
-    async def _wait(self, ticket: Ticket, deadline: float) -> None:
-        """Sleep until `ticket`, which is in the queue, has its turn, or until `deadline`."""
-        while ticket.upstream is None and (now := self._clock.now()) < deadline:
-            await ticket.sleep(min(deadline, self._next_return(now)))
+    async def _wait(self, queued: QueuedRequest, deadline: float) -> None:
+        """Sleep until `queued` has its turn, or until `deadline`."""
+        while queued.upstream is None and (now := self._clock.now()) < deadline:
+            await queued.sleep(min(deadline, self._next_return(now)))
             # an ejection may have ended
             self._grant()
 
@@ -129,8 +129,8 @@ class Balancer:
     def _look_again(self) -> None:
         """Note that an ejection has begun, or has ended before its time."""
         self._grant()
-        for ticket in self._waiting:
-            ticket.wake()
+        for queued in self._waiting:
+            queued.wake()
 
     def _grant(self) -> None:
         """Hand free slots over to those who wait."""
@@ -138,11 +138,11 @@ class Balancer:
             upstream = self._choose(())
             if upstream is None:
                 return
-            ticket = next(iter(self._waiting))
-            del self._waiting[ticket]
+            queued = next(iter(self._waiting))
+            del self._waiting[queued]
             upstream.active += 1
-            ticket.upstream = upstream
-            ticket.wake()
+            queued.upstream = upstream
+            queued.wake()
 
     def _choose(self, tried: Container[Upstream]) -> Upstream | None:
         """Return the upstream with the fewest requests of those that may get one, None if there is none. One that is in

@@ -11,7 +11,7 @@ from .drain_report import DrainReport
 from .logs import Log
 
 
-class Drain:
+class ProcessDrain:
     """The drain of a server, in its event loop. `seconds()` is asked when it begins; then `start` is called with the
     server, the signal's name and the seconds, which are None for a drain without a limit. It begins the server's.
 

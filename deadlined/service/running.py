@@ -22,7 +22,7 @@ from .allocator import keep_freed_memory
 from .config import ServeConfig
 from .config.changing import apply
 from .content import Content
-from .drain import Drain
+from .drain import ProcessDrain
 from .entries import Layout
 from .errors import CUT, StartupError
 from .garbage import GarbageWatch, tune_gc, watch_garbage
@@ -172,7 +172,7 @@ class Service:
     async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> None:
         """Serve until a signal has drained the server, and close the content by the drain's deadline."""
         link = self._link
-        drain = Drain(server, self._log, self._drain_time, self._begin_drain)
+        drain = ProcessDrain(server, self._log, self._drain_time, self._begin_drain)
         watchdog = LoopWatchdog(self._notifier)
         async with open_group() as group:
             self._stopper = self._stopper_of(drain)
@@ -201,12 +201,12 @@ class Service:
         """Return the seconds of a drain that begins now."""
         return self._config.timeouts.drain
 
-    def _stopper_of(self, drain: Drain) -> Stopper:
+    def _stopper_of(self, drain: ProcessDrain) -> Stopper:
         # a worker process is ended by its supervisor, and one that is reloaded by its parent
         cut = drain.cut if self._link is None and not self._config.reload else None
         return Stopper(self._drain_time, drain.begin, cut, self._hangup, lambda: self._reload("SIGHUP"))
 
-    def _orders(self, server: HttpServer, drain: Drain) -> Orders:
+    def _orders(self, server: HttpServer, drain: ProcessDrain) -> Orders:
         return Orders(self._note_stop, drain.cut, self._reply, Accepting(server).change, self._take_over)
 
     def _stall_watch(self) -> StallWatch:

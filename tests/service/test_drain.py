@@ -9,16 +9,16 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import HttpServer
-from deadlined.service.drain import Drain
+from deadlined.service.drain import ProcessDrain
 from tests.support.handlers import never
 from tests.support.http import GET, hello, only, serving
 
 
-def drain_of(seconds: list[float]) -> tuple[Drain, HttpServer, list[tuple[HttpServer, str, float | None]]]:
+def drain_of(seconds: list[float]) -> tuple[ProcessDrain, HttpServer, list[tuple[HttpServer, str, float | None]]]:
     """A drain of as many seconds as the list says at that time, its server, and what `start` was called with."""
     told: list[tuple[HttpServer, str, float | None]] = []
     server = HttpServer(hello)
-    drain = Drain(server, lambda *_, **__: None, lambda: seconds[0], lambda *arguments: told.append(arguments))
+    drain = ProcessDrain(server, lambda *_, **__: None, lambda: seconds[0], lambda *arguments: told.append(arguments))
     return drain, server, told
 
 
@@ -62,7 +62,7 @@ async def test_one_that_is_ended_before_it_begins_ends_at_once(seconds: float, a
         await client.send(GET)
         await wait_all_tasks_blocked()
         begun = trio.current_time()
-        drain = Drain(site.server, lambda *_, **__: None, lambda: seconds, lambda server, *_: server.shutdown())
+        drain = ProcessDrain(site.server, lambda *_, **__: None, lambda: seconds, lambda server, *_: server.shutdown())
         drain.cut()
         drain.begin("SIGTERM")
         assert await client.end() == "reset"
