@@ -95,7 +95,7 @@ _WHY_NOT: Final = {
 }
 
 
-def refused(status: Literal["draining", "starting", "restarting"], by: str, log: Log) -> Reloaded:
+def not_reloaded(status: Literal["draining", "starting", "restarting"], by: str, log: Log) -> Reloaded:
     """Log that nothing is read again now, and return that."""
     log("not reloaded", level="warning", by=by, why=_WHY_NOT[status])
     return Reloaded(status)

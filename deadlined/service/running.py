@@ -33,7 +33,7 @@ from .listening import listen, url_of
 from .logs import Log, enable_loggers, reaches
 from .notify import Notifier
 from .output import write_last_lines_to
-from .rereading import Configuration, Reloaded, context_of, refused, warn_of_validity
+from .rereading import Configuration, Reloaded, context_of, not_reloaded, warn_of_validity
 from .stalls import StallWatch
 from .starting import Starting
 from .stopping import Stopper, reuse_grace
@@ -265,10 +265,10 @@ class Service:
         """Read the configuration again, in a process without a supervisor. With --reload the next process would have
         the configuration of the start again."""
         if self._config.reload:
-            return refused("restarting", by, self._log)
+            return not_reloaded("restarting", by, self._log)
         server = self._http
         if server is None or server.draining:
-            return refused("starting" if server is None else "draining", by, self._log)
+            return not_reloaded("starting" if server is None else "draining", by, self._log)
         self._notifier.reloading()
         found = self._configuration.reread(by, self._log)
         if found.status == "reloaded":

@@ -38,7 +38,7 @@ from .link import Link
 from .logs import Log
 from .notify import Notifier
 from .overseer import Controls, Overseer
-from .rereading import Configuration, Reloaded, refused
+from .rereading import Configuration, Reloaded, not_reloaded
 from .signals import SignalPipe
 from .slots import Slots, assign
 from .stopping import MARGIN
@@ -259,7 +259,7 @@ class Supervisor:
         """Read the configuration again, tell it to all worker processes, and begin to replace them, one by one. One
         that does not serve yet may have imported the old application, or hang: it is replaced as well."""
         if self._stopping or not self._was_ready:
-            return refused("draining" if self._stopping else "starting", by, self._log)
+            return not_reloaded("draining" if self._stopping else "starting", by, self._log)
         self._notifier.reloading()
         found = self._configuration.reread(by, self._log)
         if found.status != "reloaded":
