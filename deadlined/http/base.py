@@ -56,48 +56,48 @@ class ConnectionBase(ExchangeHost):
     """Facts, state and end of one connection. An abstract base class; `peer.py` derives from it."""
 
     def __init__(self, settings: Settings, conn: Conn, number: int, dates: DateLine) -> None:
+        # for all of its life
         self.conn: Final = conn
         self._use(settings)
         self.clock = settings.clock
         self.dates = dates
-        self.reader = RequestParser(settings.limits, settings.parse_head, settings.routes)
-        self.transport = Plain(conn)
+        self.number = number
         self.accepted: float = self.clock.now()
-        self.close_after = INF
-        self.state = HEAD if settings.ssl_context is None else HANDSHAKE
-        self.attendance: int = QUEUED
-        # what the connection waits for, and until when; setting them arms nothing
-        self.phase = Phase.HEADER
-        self.deadline: float = INF
-        self.draining = False
-        self.reason: Reason | None = None
-        self.refusal = None
-        self.requests = 0
         self.client = address_of(conn.socket.getpeername)
         self.server_address = server_address_of(conn.socket.getsockname)
         self.scheme = "http" if settings.ssl_context is None else "https"
         self._peer = ""
-        self.number = number
-        self._lateness = 0.0
-        self._ended_at = INF
-        self._exchange: Exchange | None = None
-        # who answers the exchange without a task, until it has or a task goes on
-        self._responder: Responder | None = None
-        # what has the connection's bytes after an upgrade
-        self._upgraded: Upgraded | None = None
+        # its bytes, and what has them after an upgrade
+        self.reader = RequestParser(settings.limits, settings.parse_head, settings.routes)
+        self.transport = Plain(conn)
         self.output = Output(self)
-        # bytes of the connection before the current request began
+        self._upgraded: Upgraded | None = None
+        # its state; what it waits for, and until when: setting them arms nothing
+        self.state = HEAD if settings.ssl_context is None else HANDSHAKE
+        self.attendance: int = QUEUED
+        self.phase = Phase.HEADER
+        self.deadline: float = INF
+        self.close_after = INF
+        self.draining = False
+        # the current request, and who answers it without a task, until it is answered or a task goes on
+        self._exchange: Exchange | None = None
+        self._responder: Responder | None = None
+        self.refusal = None
+        # all requests so far, those of routes that are not observed, and the bytes before the current one began
+        self.requests = 0
+        self._unobserved = 0
         self._received_before = self._sent_before = 0
+        # method and path of the latest request, whose route holds until the next one begins; None without routes
+        self._latest: tuple[str, bytes] | None = None
         # for what is left of a response when its exchange is over: when all of it must have left, by `write`, and the
         # deadline that the application has set for it
         self._sent_by: float = INF
         self._write_by: float | None = None
-        # method and path of the latest request, whose route holds until the next one begins; None without routes
-        self._latest: tuple[str, bytes] | None = None
-        # requests of routes that are not observed
-        self._unobserved = 0
-        # for the close: whether the peer may be sending bytes that the server will not read, and the close that is
-        # under way
+        # its end; for the close, whether the peer may be sending bytes that the server will not read, and the close
+        # that is under way
+        self.reason: Reason | None = None
+        self._lateness = 0.0
+        self._ended_at = INF
         self._unread = False
         self._closing: GracefulClose | None = None
         if TYPE_CHECKING and not MYPY:
