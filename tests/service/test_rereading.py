@@ -68,6 +68,24 @@ def test_files_are_where_they_were_at_the_start(file: Path, monkeypatch: pytest.
     assert configuration.config.certfile == str(whole)
 
 
+def test_a_directory_that_was_renamed_is_said_by_its_name_at_the_start(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = file.parent / "start"
+    start.mkdir()
+    monkeypatch.chdir(start)
+    file.rename(start / file.name)
+    configuration = Configuration(ServeConfig(), Sources(command="serve", file=file.name))
+    start.rename(file.parent / "later")
+    done = configuration.reread("SIGHUP", lambda *_, **__: None)
+    assert done.problems == [f"{start / file.name}: cannot read it: No such file or directory"]
+    # as of a release that is put in its place
+    start.mkdir()
+    (start / file.name).write_text("idle = '6s'\n")
+    done = configuration.reread("SIGHUP", lambda *_, **__: None)
+    assert (done.status, done.changed) == ("reloaded", {"idle": ("75s", "6s")})
+
+
 def test_without_a_directory_paths_stay_as_they_are(
     tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
