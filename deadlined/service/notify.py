@@ -14,6 +14,7 @@ Cost       About 80 lines instead of a dependency: the packages sdnotify and sys
 from __future__ import annotations
 
 import errno
+import math
 import os
 import socket
 import time
@@ -57,9 +58,9 @@ class Notifier:
         self.resend()
         self._send(b"WATCHDOG=1")
 
-    def attend(self) -> float | None:
+    def attend(self) -> float:
         """Send what is due now, for a process without an event loop. Return in how many seconds at most this must be
-        called again, None if it need not."""
+        called again, `inf` if it need not."""
         pauses = []
         if self.watchdog:
             self.alive()
@@ -67,7 +68,7 @@ class Notifier:
         self.resend()
         if self.unsent:
             pauses.append(AGAIN)
-        return min(pauses, default=None)
+        return min(pauses, default=math.inf)
 
     @property
     def unsent(self) -> bool:

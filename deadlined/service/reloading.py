@@ -37,6 +37,7 @@ from .listening import open_sockets
 from .logs import Log
 from .notify import Notifier
 from .parent_death import ending_with_parent
+from .waiting import at_once
 from .watching import CHANGED, LONGEST, watch
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class Reloader:
 
     def _wait(self) -> None:
         """Sleep until files change, the serving process ends, a signal comes, or the service manager is to be told."""
-        for key, _ in self._selector.select(self._notifier.attend()):
+        for key, _ in self._selector.select(at_once(self._notifier.attend())):
             if key.fileobj is self._changes:
                 self._changed(self._changes.recv(LONGEST))
             else:

@@ -32,6 +32,7 @@ from types import CodeType, FrameType
 
 from ..runtime import Host
 from .logs import Log
+from .waiting import at_once
 
 # checks of the loop per threshold: a block is noticed at most two checks after the threshold
 _CHECKS = 8
@@ -210,16 +211,16 @@ class StallWatch:
         self._roused_at = -math.inf
         self._poller.on_next_poll = self._rouse
         if self._poller.polls == polls and self._poller.is_open():
-            self._poll([self._woken, self._poller.port.fileno()], None)
+            self._poll([self._woken, self._poller.port.fileno()], math.inf)
         self._poller.on_next_poll = None
         roused_at = self._roused_at
         return time.monotonic() if roused_at == -math.inf else roused_at
 
-    def _poll(self, descriptors: list[int], seconds: float | None) -> None:
+    def _poll(self, descriptors: list[int], seconds: float) -> None:
         waiting = select.poll()
         for fd in descriptors:
             waiting.register(fd, select.POLLIN)
-        for _, event in waiting.poll(None if seconds is None else seconds * 1000.0):
+        for _, event in waiting.poll(at_once(seconds) * 1000.0):
             if event & select.POLLNVAL:
                 # the application has closed it, and polling it again would return at once, for ever
                 self._stopping = True

@@ -157,13 +157,15 @@ class Stopper:
 
 def _end_later(seconds: float, limit: str) -> None:
     """End the process MARGIN after `seconds` from now. `limit` says for people within what it did not end."""
+    # a thread refuses to sleep for three centuries
+    seconds = min(seconds + MARGIN, threading.TIMEOUT_MAX)
     try:
-        watchdog = threading.Timer(seconds + MARGIN, _end_process, (limit,))
+        watchdog = threading.Timer(seconds, _end_process, (limit,))
         watchdog.daemon = True
         watchdog.start()
     except Exception:
         # the process may have no more threads, which may be why it is ended
-        _end_by_alarm(seconds + MARGIN, limit)
+        _end_by_alarm(seconds, limit)
 
 
 def _end_by_alarm(seconds: float, limit: str) -> None:

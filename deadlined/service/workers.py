@@ -42,6 +42,7 @@ from .rereading import Configuration, Reloaded, not_reloaded
 from .signals import SignalPipe
 from .slots import Slots, assign
 from .stopping import MARGIN
+from .waiting import at_once
 from .watchdog import SupervisorWatchdog
 from .worker_process import WorkerProcess, dismiss
 
@@ -197,8 +198,7 @@ class Supervisor:
             self._watchdog.until,
             *(worker.kill_at for worker in self._workers.values()),
         )
-        timeout = None if until == math.inf else max(until - time.monotonic(), 0.0)
-        for key, mask in self._selector.select(timeout):
+        for key, mask in self._selector.select(at_once(until - time.monotonic())):
             if key.data is None:
                 self._read_signals()
             else:

@@ -21,6 +21,9 @@ from tests.support.command import Starter, assert_one_line
 from tests.support.command import run as run_command
 from tests.support.on_loops import PATIENCE
 
+# seconds, more than a selector waits at once
+MONTHS = 90 * 86_400.0
+
 # the rule, in virtual time
 
 
@@ -278,6 +281,18 @@ def test_a_threshold_that_is_none(threshold: float) -> None:
     async def main() -> None:
         with pytest.raises(ValueError, match="above 0"):
             StallWatch(current_host(), threshold, lambda *_, **__: None)
+
+    run("trio", main)
+
+
+def test_a_wait_of_months_is_no_error() -> None:
+    async def main() -> None:
+        watch = StallWatch(current_host(), 8 * MONTHS, lambda *_, **__: None)
+        watch._woken, waker = os.pipe()
+        os.write(waker, b"x")
+        watch._poll([watch._woken], MONTHS)
+        os.close(watch._woken)
+        os.close(waker)
 
     run("trio", main)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,7 +84,10 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize(("drain", "expected"), [(5.0, [5.0 + MARGIN, MARGIN]), (math.inf, [MARGIN])])
+@pytest.mark.parametrize(
+    ("drain", "expected"),
+    [(5.0, [5.0 + MARGIN, MARGIN]), (1e300, [threading.TIMEOUT_MAX, MARGIN]), (math.inf, [MARGIN])],
+)
 async def test_a_second_one_is_the_drains_deadline_and_a_third_one_gives_no_time_back(
     drain: float, expected: list[float], hangup: Hangup, limits: list[float]
 ) -> None:

@@ -294,6 +294,17 @@ def test_a_drain_that_everybody_hears_of_twice_lets_a_request_finish(start: Star
     assert process.end() == (0, "")
 
 
+def test_a_drain_of_months_lets_a_reload_and_the_end_come(start: Starter) -> None:
+    # nothing else wakes the supervisor
+    process, *_ = two_workers(start, "apps:slow", "--drain", "90d", "--worker-timeout", "off")
+    with begun(process) as client:
+        process.signal(signal.SIGHUP)
+        process.wait_for("workers replaced")
+        process.signal()
+        assert read_all(client).endswith("finished")
+    assert process.end() == (0, "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_one_that_comes_when_the_application_is_being_ended_lets_it_end(start: Starter, number: signal.Signals) -> None:
     process, *workers = two_workers(start, "apps:patient", "--drain", "1h")
