@@ -50,7 +50,7 @@ class Configuration:
     def reread(self, by: str, log: Log) -> Reloaded:
         """Read the sources again, if there are any, and take over into `config` what can change in a running process;
         the caller puts it to use. What is wrong, also in the files of TLS, changes nothing, and no error of it ends the
-        service. Logs what is done for `by`."""
+        service. Logs what is done for `by`, and what `warn_of_validity` says."""
         try:
             new = self._given if self._sources is None else self._with_whole_paths(resolve(self._sources).config)
             context_of(new)
@@ -62,6 +62,7 @@ class Configuration:
         self._given, self.config = merged(self._given, new), merged(self.config, new)
         level = "warning" if found.needs_restart else "info"
         log("reloaded", level=level, by=by, changed=found.changed, needs_restart=found.needs_restart)
+        warn_of_validity(self.config, log)
         return Reloaded("reloaded", found.changed, found.needs_restart)
 
     def _with_whole_paths(self, config: ServeConfig) -> ServeConfig:

@@ -33,7 +33,7 @@ from .listening import listen, url_of
 from .logs import Log, enable_loggers, reaches
 from .notify import Notifier
 from .output import write_last_lines_to
-from .rereading import Configuration, Reloaded, context_of, not_reloaded, warn_of_validity
+from .rereading import Configuration, Reloaded, context_of, not_reloaded
 from .stalls import StallWatch
 from .starting import Starting
 from .stopping import Stopper, reuse_grace
@@ -273,7 +273,6 @@ class Service:
         found = self._configuration.reread(by, self._log)
         if found.status == "reloaded":
             self._apply(server)
-            warn_of_validity(self._config, self._log)
         self._notifier.ready(f"serving; the latest reload was {found.status}" if found.problems else "serving")
         return found
 

@@ -117,14 +117,16 @@ def test_a_list_that_is_out_of_date_is_a_warning_with_the_date(tmp_path: Path, l
     assert bool(found) is bool(words)
 
 
-def test_it_is_told_at_the_start_and_at_a_reload(start: Starter, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_is_told_at_the_start_and_at_a_reload(start: Starter, tmp_path: Path, workers: int) -> None:
     (tmp_path / "own.pem").write_bytes(certificate(None, datetime.now(UTC) + 99 * DAY))
     ONE.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     lists = tmp_path / "crl.pem"
     lists.write_bytes(until(datetime(2025, 1, 2, tzinfo=UTC)))
-    process = start("--certfile", "own.pem", "--client-ca", "ca.pem", "--client-crl", "crl.pem")
+    files = ("--certfile", "own.pem", "--client-ca", "ca.pem", "--client-crl", "crl.pem")
+    process = start(*files, "--workers", str(workers))
     process.signal(signal.SIGHUP)
-    process.wait_for("reloaded")
+    process.wait_for("reloaded" if workers == 1 else "workers replaced")
     process.signal()
     assert process.end() == (0, "")
     said = f"a list in {lists} is out of date since 2025-01-02 00:00 UTC: clients below its authority are refused"
