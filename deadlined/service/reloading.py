@@ -32,7 +32,7 @@ import msgspec
 from ..terminal import START
 from .administered import bind_admin
 from .config import ServeConfig
-from .errors import FAILED, WRONG_ARGUMENTS, StartupError
+from .errors import CUT, FAILED, WRONG_ARGUMENTS, StartupError
 from .listening import open_sockets
 from .logs import Log
 from .notify import Notifier
@@ -77,6 +77,8 @@ class Reloader:
         # start a serving process, once none runs
         self._wanted = False
         self._stopping = False
+        # a second signal has killed the serving process
+        self._was_cut = False
         self._code = 0
 
     def run(self) -> ServeConfig | int:
@@ -200,11 +202,17 @@ class Reloader:
             return
         self._serving = 0
         code = os.waitstatus_to_exitcode(status)
-        # it may have been ended by the signal that ends this process
-        self._code = max(code, 0)
+        self._code = self._exit_code(code)
         if not self._wanted and not self._stopping:
             # it has said why
             self._log("the application has ended; waiting for a change", code=code)
+
+    def _exit_code(self, code: int) -> int:
+        """Return the exit code of a service that stops, and whose serving process has ended with `code`."""
+        if code >= 0:
+            return code
+        # it may have been ended by the signal that ends this process
+        return 0 if -code in _STOPS else CUT if self._was_cut else FAILED
 
     def _stop(self, number: signal.Signals) -> None:
         """End the serving process, and at the second signal kill it."""
@@ -213,9 +221,13 @@ class Reloader:
             return
         self._log("stopping", signal=number.name)
         self._notifier.stopping(f"{number.name}: the serving process drains")
-        self._kill(signal.SIGKILL if self._stopping else signal.SIGTERM)
+        if self._stopping:
+            self._was_cut = True
+            self._kill(signal.SIGKILL)
+            return
         self._stopping = True
         self._code = 0
+        self._kill(signal.SIGTERM)
 
     def _kill(self, number: signal.Signals) -> None:
         # a process keeps its pid until it is reaped

@@ -121,6 +121,21 @@ def test_ctrl_c_in_a_terminal_ends_both(start: Starter, file: Path) -> None:
         process.connect()
 
 
+@pytest.mark.parametrize(("number", "code"), [(None, 4), (signal.SIGSEGV, 1)], ids=["second signal", "crash"])
+def test_the_exit_code_says_how_the_serving_process_has_ended(
+    start: Starter, file: Path, number: signal.Signals | None, code: int
+) -> None:
+    file.write_text(ENDLESS)
+    process = start(*RELOAD)
+    with process.begin() as client:
+        process.wait_until_busy()
+        process.signal()
+        process.wait_for("draining")
+        process.signal() if number is None else os.kill(process.events("listening")[0]["pid"], number)
+        assert read_all(client) == ""
+        assert process.end() == (code, "")
+
+
 @pytest.mark.parametrize("everybody", [False, True], ids=["the parent", "all"])
 def test_a_hangup_ends_it_in_order_however_often_it_comes(
     start: Starter, file: Path, tmp_path: Path, everybody: bool
