@@ -15,6 +15,8 @@ _FD: Final = re.compile(r"fd://([0-9]{1,9})")
 _LARGEST_PORT: Final = 65535
 # bytes of a unix socket's path; sun_path of unix(7), without its NUL
 _LONGEST_PATH: Final = 107
+# of a user or a group: the number above it means to chown(2) that the owner stays
+_LARGEST_ID: Final = 2**32 - 2
 
 
 class TcpBind(NamedTuple):
@@ -104,6 +106,7 @@ def needs_token(address: str) -> str:
 
 def check_owner(text: str) -> str:
     """Return `text` if it may be `user`, `user:group` or `:group`. ValueError for others."""
-    if not re.fullmatch(r"[^\s:]+(:[^\s:]+)?|:[^\s:]+", text):
+    numbers = [int(part) for part in text.split(":") if re.fullmatch("[0-9]+", part)]
+    if not re.fullmatch(r"[^\s:]+(:[^\s:]+)?|:[^\s:]+", text) or any(number > _LARGEST_ID for number in numbers):
         raise ValueError(f"{text!r} is not an owner: write user, user:group or :group, as names or numbers")
     return text

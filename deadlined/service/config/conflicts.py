@@ -91,7 +91,7 @@ _EXAMPLE: Final = "deadlined run -- uvicorn app:app --uds {uds}"
 def conflicts(config: ServeConfig, command: str | None = None) -> list[str]:
     """Return a line for each pair of settings that do not go together, and for what `command` needs and does not have.
     None is for any command."""
-    found = _of_command(config, command)
+    found = [*_with_null(config), *_of_command(config, command)]
     if command == PROXY and not config.upstream:
         found.append(
             "deadlined proxy needs --upstream, where the server listens that it guards: "
@@ -123,6 +123,16 @@ def conflicts(config: ServeConfig, command: str | None = None) -> list[str]:
     return found
 
 
+def _with_null(config: ServeConfig) -> list[str]:
+    """Return a line for each setting with a null character: no path, name or argument of the system can have one."""
+    found = []
+    for setting in SETTINGS.values():
+        value = setting.value(config)
+        if any("\0" in text for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, str)):
+            found.append(f"{setting.label} contains a null character")
+    return found
+
+
 def _of_admin(config: ServeConfig) -> list[str]:
     """Return what is wrong with the place of the admin listener, or why it needs a token that is not given. What a name
     stands for is found out when it is bound."""
@@ -147,8 +157,6 @@ def _of_command(config: ServeConfig, command: str | None) -> list[str]:
         found.append(f"COMMAND must contain {{uds}} or {{port}}, where the server is to listen: {_EXAMPLE}")
     elif len(used) > 1:
         found.append(f"COMMAND contains both {{uds}} and {{port}}, but is to listen in one place: {_EXAMPLE}")
-    if any("\0" in word for word in config.command):
-        found.append("COMMAND contains a null character")
     if config.workers > 1:
         found.append("--workers is not for deadlined run, which starts one server; let COMMAND have worker processes")
     return found

@@ -114,10 +114,7 @@ def _unused_sockets(sources: Sources, config: ServeConfig) -> list[str]:
 def _of_flags(flags: Mapping[str, Any]) -> Layer:
     """Return the values of the flags."""
     given = [(SETTINGS[name], value) for name, value in flags.items()]
-    return {
-        setting.name: Given(value, setting.flag if setting.is_flag else setting.name.upper())
-        for setting, value in given
-    }
+    return {setting.name: Given(value, setting.label) for setting, value in given}
 
 
 def _of_variables(sources: Sources, problems: list[str]) -> Layer:

@@ -39,6 +39,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return "--" + self.name.replace("_", "-")
 
     @property
+    def label(self) -> str:
+        """What the command line calls it in messages."""
+        return self.flag if self.is_flag else self.name.upper()
+
+    @property
     def variable(self) -> str:
         """The variable of the environment."""
         return f"DEADLINED_{self.name.upper()}"

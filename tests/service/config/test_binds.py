@@ -65,11 +65,13 @@ def test_the_place_of_the_admin_listener_is_read(text: str, place: TcpBind | Uni
 @pytest.mark.parametrize(
     ("text", "right"),
     [("a", True), ("a:b", True), (":b", True), ("1:2", True)]
-    + [(wrong, False) for wrong in ("", ":", "a:", "a:b:c", "a b")],
+    + [("4294967294", True), (":4294967294", True)]
+    # the largest number means to chown(2) that the owner stays
+    + [(wrong, False) for wrong in ("", ":", "a:", "a:b:c", "a b", "4294967295", "a:4294967296")],
 )
 def test_an_owner_is_a_user_or_a_group_or_both(text: str, right: bool) -> None:
     if right:
         assert check_owner(text) == text
     else:
-        with pytest.raises(ValueError, match="is not an owner: write user, user:group or :group"):
+        with pytest.raises(ValueError, match="is not an owner: write user, user:group or :group, as names or numbers"):
             check_owner(text)

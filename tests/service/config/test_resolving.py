@@ -325,6 +325,11 @@ def test_blanks_separate_nothing(name: str, text: str) -> None:
         ({}, {}, "bind = 80", "F:1: bind: 80 is not a list of texts"),
         ({}, {}, "uds_owner = 'a b'", "F:1: uds_owner: 'a b' is not an owner: write user, user:group or :group"),
         ({}, {}, "uds_owner = 1000", "F:1: uds_owner: 1000 is not text: write user:group"),
+        ({}, {}, 'uds = "a\\u0000"', "--uds contains a null character"),
+        ({}, {}, 'bind = ["unix:a", "unix:a\\u0000"]', "--bind contains a null character"),
+        ({}, {}, 'uds_owner = "a\\u0000"', "--uds-owner contains a null character"),
+        ({}, {}, 'admin = "unix:a\\u0000"', "--admin contains a null character"),
+        ({}, {}, 'certfile = "a"\nciphers = "a\\u0000"', "--ciphers contains a null character"),
         ({}, {}, "trusted_proxies = '*'", "F:1: trusted_proxies: '*' is not a proxy: write an address"),
         ({}, {}, "admin = '9000'", "F:1: admin: '9000' is not an address: write HOST:PORT, [IPV6]:PORT or unix:PATH"),
         ({}, {"DEADLINED_ADMIN": "::1:9000"}, "", "DEADLINED_ADMIN: '::1:9000' is not an address"),
@@ -412,7 +417,8 @@ def test_a_file_that_says_in_vain_where_to_listen_is_told(
 # what is shown
 
 
-_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+_CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+_TEXTS = st.text(_CHARACTERS, min_size=1)
 
 
 @settings(max_examples=examples(100))
@@ -420,7 +426,7 @@ _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
     st.fixed_dictionaries(
         {},
         optional={
-            "host": st.text(st.characters(exclude_categories=["Cs"])),
+            "host": st.text(_CHARACTERS),
             "port": st.integers(0, 65535),
             "app": _TEXTS,
             "certfile": _TEXTS,
