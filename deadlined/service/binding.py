@@ -8,6 +8,7 @@ Cost       One search through /proc, only when the port is taken.
 from __future__ import annotations
 
 import errno
+import os
 import re
 import socket
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ _UNPRIVILEGED = Path("sys/net/ipv4/ip_unprivileged_port_start")
 
 # of /proc/net/tcp: the state of a socket that listens
 _LISTENS = "0A"
+
+_ITSELF = "itself"
 
 # characters of a command that are shown
 _LONGEST = 60
@@ -65,13 +68,19 @@ def _hint(error: OSError, uds: str | None, port: int, options: _Options) -> str:
         return f"choose another {options.host}: an address of this machine, 127.0.0.1 for itself or 0.0.0.0 for all"
     if error.errno == errno.EADDRINUSE:
         holder = port_holder(port) if uds is None else uds_holder(uds)
-        return f"another process has it{f' ({holder})' if holder else ''}, choose another {options.place}"
+        return f"{_who_has_it(holder)}, choose another {options.place}"
     if error.errno in (errno.EACCES, errno.EPERM):
         return _without_permission(uds, port, options.place)
     if error.errno is None and "too long" in str(error):
         shorter = f"choose a shorter {options.place}, or one relative to the current directory"
         return f"the system allows about 100 bytes; {shorter}"
     return _HINTS.get(error.errno or 0, "").format(option=options.place, host=options.host)
+
+
+def _who_has_it(holder: str) -> str:
+    if holder == _ITSELF:
+        return "this service listens there already (--admin, another --bind, or its application)"
+    return f"another process has it{f' ({holder})' if holder else ''}"
 
 
 def _without_permission(uds: str | None, port: int, option: str) -> str:
@@ -94,7 +103,7 @@ def _first_unprivileged(proc: Path = _PROC) -> int:
 
 
 def port_holder(port: int, proc: Path = _PROC) -> str:
-    """Describe a process that listens on a TCP port, "" if that is not known."""
+    """Describe a process that listens on a TCP port: "itself" for this one, "" if that is not known."""
     inodes = set()
     for table in ("net/tcp", "net/tcp6"):
         for line in _lines(proc / table):
@@ -105,7 +114,7 @@ def port_holder(port: int, proc: Path = _PROC) -> str:
 
 
 def uds_holder(path: str, proc: Path = _PROC) -> str:
-    """Describe a process that has a unix socket at `path`, "" if that is not known."""
+    """Describe a process that has a unix socket at `path`: "itself" for this one, "" if that is not known."""
     # a socket is listed by the path that it was bound to, which may be relative
     names = {path, str(Path(path).absolute())}
     fields = (line.split(maxsplit=7) for line in _lines(proc / "net/unix"))
@@ -146,6 +155,8 @@ def _open_files(process: Path) -> Iterator[str]:
 
 
 def _described(process: Path) -> str:
+    if process.name == str(os.getpid()):
+        return _ITSELF
     try:
         command = (process / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
     except OSError:

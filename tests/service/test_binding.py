@@ -28,30 +28,51 @@ def error_of(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-def test_a_port_that_is_taken_names_the_process() -> None:
+HERE = os.getpid()
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process asks."""
+    monkeypatch.setattr(os, "getpid", lambda: 0)
+
+
+def test_a_port_that_is_taken_names_the_process(elsewhere: None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         text = said(error_of(errno.EADDRINUSE), port=taken.getsockname()[1])
-    assert f"another process has it (process {os.getpid()}: " in text
+    assert f"another process has it (process {HERE}: " in text
     assert text.endswith("), choose another --port")
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_a_unix_socket_that_is_taken_names_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as taken:
         taken.bind("a socket")
         taken.listen()
-        assert uds_holder("a socket").startswith(f"process {os.getpid()}: ")
+        assert uds_holder("a socket").startswith(f"process {HERE}: ")
         assert said(error_of(errno.EADDRINUSE), uds="a socket").endswith("), choose another --uds")
     assert uds_holder("another") == ""
 
 
-def test_a_port_over_ipv6_names_the_process() -> None:
+def test_a_port_over_ipv6_names_the_process(elsewhere: None) -> None:
     try:
         server = socket.create_server(("::1", 0), family=socket.AF_INET6)
     except OSError:
         pytest.skip("no IPv6 here")
     with server as taken:
-        assert port_holder(taken.getsockname()[1]).startswith(f"process {os.getpid()}")
+        assert port_holder(taken.getsockname()[1]).startswith(f"process {HERE}")
+
+
+def test_a_place_that_this_process_has_already_is_told_apart(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as port, socket.socket(socket.AF_UNIX) as uds:
+        uds.bind(str(tmp_path / "socket"))
+        uds.listen()
+        of_port = said(error_of(errno.EADDRINUSE), port=port.getsockname()[1])
+        of_uds = said(error_of(errno.EADDRINUSE), uds=str(tmp_path / "socket"))
+    already = "this service listens there already (--admin, another --bind, or its application)"
+    assert of_port.endswith(f"; {already}, choose another --port")
+    assert of_uds.endswith(f"; {already}, choose another --uds")
 
 
 def test_a_process_that_is_not_known_is_not_named(tmp_path: Path) -> None:
