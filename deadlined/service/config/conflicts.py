@@ -29,7 +29,11 @@ _WAYS: Final = {"bind": "bind", "uds": "uds", "host": "port", "port": "port"}
 def keep_one_way_to_listen(layers: list[Layer], of_file: Layer) -> tuple[list[str], list[str]]:
     """Let the first layer that says where to listen decide in which way, and remove the other ways from all layers.
     Return a line for the mistake that this layer itself uses two ways, and for each warning that `of_file`, one of the
-    later layers, has said it in vain: a variable may come from a container's image, unseen."""
+    later layers, has said it in vain: a variable may come from a container's image, unseen. An empty list of places is
+    removed as if it were not given."""
+    for layer in layers:
+        if "bind" in layer and not layer["bind"].value:
+            del layer["bind"]
     first = next((layer for layer in layers if not _WAYS.keys().isdisjoint(layer)), {})
     here = [name for name in _WAYS if name in first]
     if not here:

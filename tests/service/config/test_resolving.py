@@ -368,6 +368,12 @@ def test_with_a_token_the_admin_listener_may_be_public() -> None:
         ({}, {"DEADLINED_BIND": "a:1, b:2"}, "uds = 'x'", ("127.0.0.1", 8000, None, ("a:1", "b:2"))),
         ({}, {"DEADLINED_BIND": " unix:/a b ,, c:3,"}, "", ("127.0.0.1", 8000, None, ("unix:/a b", "c:3"))),
         ({}, {}, "bind = 'a:1'", ("127.0.0.1", 8000, None, ("a:1",))),
+        # as --bind "$BIND" without that variable, where an image says where to listen
+        ({"bind": ()}, {"DEADLINED_HOST": "0.0.0.0", "DEADLINED_PORT": "81"}, "", ("0.0.0.0", 81, None, ())),
+        ({"bind": (), "port": 81}, {}, "", ("127.0.0.1", 81, None, ())),
+        ({}, {"DEADLINED_BIND": ","}, "uds = 'x'", ("127.0.0.1", 8000, "x", ())),
+        ({}, {}, "bind = []\nport = 81", ("127.0.0.1", 81, None, ())),
+        ({"bind": ()}, {}, "", ("127.0.0.1", 8000, None, ())),
     ],
 )
 def test_the_first_source_that_says_where_to_listen_counts(
@@ -380,6 +386,13 @@ def test_the_first_source_that_says_where_to_listen_counts(
     assert (config.host, config.port, config.uds, config.bind) == places
     file.write_text(as_toml(resolution))
     assert resolve(Sources(file=str(file))).config == config
+
+
+def test_an_empty_list_of_places_leaves_those_of_a_service_manager(tmp_path: Path) -> None:
+    file = tmp_path / "conf.toml"
+    file.write_text("bind = []")
+    found = resolve(Sources(flags={"bind": ()}, file=str(file), sockets=1))
+    assert (found.config.bind, found.warnings) == (("fd://3",), ())
 
 
 @pytest.mark.parametrize(
