@@ -6,7 +6,8 @@ Hazard     Clients that come while nothing listens are refused. A parent that en
            started again by hand. Ctrl-C in a terminal is a signal to all its processes.
 Answer     The parent has the listening sockets, those of the admin listener too, and never imports the application;
            it forks a serving process, which inherits them. When files change, that process drains, for DRAIN seconds at
-           most, and the next one is forked. Connections that come meanwhile wait in the sockets' queues. If the process
+           most, and the next one is forked. One that does not end then, because it is busy in C code and has not
+           noticed the signal, is killed. Connections that come meanwhile wait in the sockets' queues. If the process
            ends by itself, the parent waits for the next change. Signals after the first do nothing to the serving
            process (`stopping.py`). To a service manager the parent is the service: it serves from when files are
            watched until a signal, whatever becomes of the serving processes.
@@ -15,11 +16,13 @@ Cost       Two processes that sleep.
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
@@ -37,6 +40,7 @@ from .listening import open_sockets
 from .logs import Log
 from .notify import Notifier
 from .parent_death import ending_with_parent
+from .stopping import MARGIN
 from .waiting import at_once
 from .watching import CHANGED, LONGEST, watch
 
@@ -72,8 +76,9 @@ class Reloader:
         self._woken, self._waker = socket.socketpair()
         self._changes, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._watcher = 0
-        # the serving process, 0 if none runs
+        # the serving process, 0 if none runs, and when it is killed if it still runs then, `inf` for never
         self._serving = 0
+        self._kill_at = math.inf
         # start a serving process, once none runs
         self._wanted = False
         self._stopping = False
@@ -170,8 +175,10 @@ class Reloader:
         )
 
     def _wait(self) -> None:
-        """Sleep until files change, the serving process ends, a signal comes, or the service manager is to be told."""
-        for key, _ in self._selector.select(at_once(self._notifier.attend())):
+        """Sleep until files change, the serving process ends or is to be killed, a signal comes, or the service manager
+        is to be told."""
+        seconds = min(self._notifier.attend(), self._kill_at - time.monotonic())
+        for key, _ in self._selector.select(at_once(seconds)):
             if key.fileobj is self._changes:
                 self._changed(self._changes.recv(LONGEST))
             else:
@@ -179,6 +186,7 @@ class Reloader:
                 self._reap()
                 if stops:
                     self._stop(stops[0])
+        self._kill_overdue()
 
     def _changed(self, message: bytes) -> None:
         """Begin the next serving process. The first message says that files are watched, and names none."""
@@ -190,7 +198,7 @@ class Reloader:
         self._wanted = True
         if names := os.fsdecode(message[1:]):
             self._log("reloading", changed=names.splitlines())
-            self._kill(signal.SIGTERM)
+            self._drain()
         else:
             self._notifier.ready("listening, and restarting the application when a file changes")
 
@@ -200,7 +208,7 @@ class Reloader:
         ended, status = os.waitpid(self._serving, os.WNOHANG)
         if not ended:
             return
-        self._serving = 0
+        self._serving, self._kill_at = 0, math.inf
         code = os.waitstatus_to_exitcode(status)
         self._code = self._exit_code(code)
         if not self._wanted and not self._stopping:
@@ -227,7 +235,19 @@ class Reloader:
             return
         self._stopping = True
         self._code = 0
-        self._kill(signal.SIGTERM)
+        self._drain()
+
+    def _drain(self) -> None:
+        """Have the serving process drain. Its own watchdog ends it one MARGIN after the drain."""
+        if self._serving:
+            self._kill(signal.SIGTERM)
+            self._kill_at = min(self._kill_at, time.monotonic() + DRAIN + 2 * MARGIN)
+
+    def _kill_overdue(self) -> None:
+        if time.monotonic() >= self._kill_at:
+            self._kill_at = math.inf
+            self._log("the application did not end in time: killed", level="error", pid=self._serving)
+            self._kill(signal.SIGKILL)
 
     def _kill(self, number: signal.Signals) -> None:
         # a process keeps its pid until it is reaped

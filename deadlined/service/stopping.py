@@ -9,7 +9,8 @@ Answer     The handler starts a thread that ends the process MARGIN after the dr
            only then tells the event loop. If no thread can be started, an alarm of the kernel's takes its place, which
            ends the process by SIGALRM, but process 1 only between two bytecodes. A second signal moves that deadline to
            its own time. The handler stays after the drain; Python's end ignores signals (`signals.py`).
-Cost       One sleeping thread during a drain.
+Cost       One sleeping thread during a drain. While the main thread is in one call of C code, nothing of this begins:
+           with --workers and --reload another process ends this one then, a single process waits for that call.
 """
 
 from __future__ import annotations

@@ -167,6 +167,46 @@ def test_a_stream_without_end_does_not_hold_up_a_reload(start: Starter, file: Pa
     assert process.end()[0] == 0
 
 
+BUSY = """
+import hashlib
+import sys
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    print("busy", file=sys.stderr, flush=True)
+    # runs for minutes without a look at signals
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+"""
+
+
+def test_one_that_is_busy_in_c_code_is_killed_after_its_time(file: Path, tmp_path: Path) -> None:
+    file.write_text(BUSY)
+    impatient = (
+        "from deadlined.service import reloading\n"
+        "reloading.DRAIN = reloading.MARGIN = 0.1\n"
+        "from deadlined.__main__ import run\nrun()\n"
+    )
+    command = [COMMAND[0], "-c", impatient, "serve", "--port", "0"]
+    with launched(*RELOAD, command=command, cwd=tmp_path) as started:
+        process = Process(started)
+        serving = process.events("listening")[0]["pid"]
+        with process.begin() as client:
+            process.wait_until_busy()
+            edit(process, file, APP.format(said="two"))
+            assert process.wait_for("the application did not end in time: killed")["pid"] == serving
+            assert read_all(client) == ""
+        process.wait_for("listening")
+        assert process.get().endswith("two")
+        edit(process, file, BUSY)
+        process.wait_for("listening")
+        with process.begin():
+            process.wait_until_busy()
+            process.signal()
+            process.wait_for("the application did not end in time: killed")
+            assert process.end() == (1, "")
+
+
 def test_a_configuration_that_the_next_edit_would_undo_is_not_read(start: Starter, file: Path, tmp_path: Path) -> None:
     config = tmp_path / "shop.toml"
     config.write_text("idle = '1h'\n")
