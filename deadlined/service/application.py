@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -17,7 +17,7 @@ from .config import ServeConfig
 from .content import Content, trusted_proxies
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .hints import LoopHint, hinting
-from .loading import load_app
+from .loading import absolute, load_app
 from .logs import Log
 from .page import LivePage
 from .style import harmless
@@ -91,11 +91,14 @@ def _load(config: ServeConfig) -> App | None:
 
 def _search(directory: str) -> None:
     """Let imports search `directory` first, then the current one. StartupError if it is not there."""
-    path = Path(directory).absolute()
+    path = absolute(directory)
     if not path.is_dir():
         raise StartupError(f"--app-dir {directory}: there is no such directory", WRONG_ARGUMENTS)
-    here = str(Path.cwd())
-    sys.path[:0] = [str(path), *([] if here in sys.path else [here])]
+    # it may have been removed
+    with suppress(OSError):
+        if (here := str(Path.cwd())) not in sys.path:
+            sys.path.insert(0, here)
+    sys.path.insert(0, str(path))
 
 
 def _startup_failure(error: LifespanFailed, hint: LoopHint) -> StartupError:

@@ -6,6 +6,7 @@ the terminal. So each file is read and checked before OpenSSL is given it.
 
 from __future__ import annotations
 
+import os
 import ssl
 from pathlib import Path
 from typing import Final
@@ -54,7 +55,7 @@ def server_context(
             ciphers=ciphers,
         )
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = _new_context()
     context.minimum_version = VERSIONS[tls_min]
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
@@ -72,6 +73,17 @@ def server_context(
     if ciphers is not None:
         _choose_ciphers(context, ciphers)
     return context
+
+
+def _new_context() -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    except ssl.SSLError:
+        raise
+    except OSError as error:
+        # Python opens it for each context
+        file = os.environ.get("SSLKEYLOGFILE")
+        raise _wrong(f"the variable SSLKEYLOGFILE={file}: cannot write it: {error.strerror}") from None
 
 
 def _require_no_others(**options: str | None) -> None:

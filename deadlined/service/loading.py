@@ -14,6 +14,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
+from .errors import WRONG_ARGUMENTS, StartupError
 from .importing import GIVE, failed, find, wrong
 
 _GIVE_FACTORY = "give it as package.module:factory"
@@ -29,7 +30,7 @@ def load_app(name: str, *, factory: bool = False, directory: str | None = None) 
     to give instead. An exception inside the module or the factory is chained, and the error's `details` are its
     traceback.
     """
-    found, label = find(name, Path.cwd() if directory is None else Path(directory).absolute(), _is_app)
+    found, label = find(name, absolute(directory or ""), _is_app)
     if factory:
         found, label = _made(name, found, label), f"what {label} returns"
     elif _is_factory(found):
@@ -39,6 +40,15 @@ def load_app(name: str, *, factory: bool = False, directory: str | None = None) 
     if why:
         raise wrong(name, f"{label} {why}", instead)
     return found
+
+
+def absolute(directory: str) -> Path:
+    """Return the whole path of a directory; "" is the current one. StartupError if that is needed and was removed."""
+    try:
+        return Path(directory).absolute()
+    except OSError as error:
+        why = f"the current directory cannot be used: {error.strerror}; start in another one, or give a whole --app-dir"
+        raise StartupError(why, WRONG_ARGUMENTS) from None
 
 
 def _made(name: str, factory: Any, label: str) -> Any:

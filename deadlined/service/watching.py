@@ -55,7 +55,7 @@ def _watch(directories: list[str], end: socket.socket, parent: int) -> None:
 
 
 def _short(path: str) -> str:
-    """Return a path relative to the current directory, if it is in there."""
-    with suppress(ValueError):
+    """Return a path relative to the current directory, if it is in there, and that was not removed."""
+    with suppress(ValueError, OSError):
         return str(Path(path).relative_to(Path.cwd()))
     return path

@@ -273,6 +273,16 @@ def test_a_cipher_that_nobody_knows_is_refused(files: Path) -> None:
         server_context(str(files / "both.pem"), ciphers="NONSENSE")
 
 
+def test_a_file_for_the_keys_of_connections_that_cannot_be_written_is_named(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # of Python, for each context
+    monkeypatch.setenv("SSLKEYLOGFILE", str(files / "none" / "keys"))
+    with pytest.raises(StartupError, match=r"SSLKEYLOGFILE=.*/none/keys: cannot write it: No such file") as caught:
+        server_context(str(files / "both.pem"))
+    assert caught.value.exit_code == WRONG_ARGUMENTS
+
+
 def test_the_command_says_it_and_exits_with_2(files: Path) -> None:
     done = run("serve", "--port", "0", "--certfile", str(files / "cert.pem"), "--keyfile", str(files / "encrypted.pem"))
     assert done.returncode == WRONG_ARGUMENTS

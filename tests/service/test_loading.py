@@ -6,10 +6,13 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deadlined.service import StartupError
+from deadlined.service.application import Application
+from deadlined.service.config import ServeConfig
 from deadlined.service.loading import load_app
 
 MODULE = "an_app_of_these_tests"
@@ -36,6 +39,10 @@ def called(name: str) -> str:
     return str(load_app(name)(None, None, None))
 
 
+def no_log(event: str, **fields: object) -> None:
+    raise AssertionError(event)
+
+
 def refusal(name: str, *, factory: bool = False) -> StartupError:
     with pytest.raises(StartupError) as caught:
         load_app(name, factory=factory)
@@ -44,6 +51,21 @@ def refusal(name: str, *, factory: bool = False) -> StartupError:
     assert str(caught.value).startswith(f"cannot load the application {name!r}: ")
     assert "\n" not in str(caught.value)
     return caught.value
+
+
+@pytest.mark.parametrize("directory", [None, "."])
+def test_a_current_directory_that_was_removed_is_one_line(here: Path, directory: str | None) -> None:
+    here.rmdir()
+    with pytest.raises(StartupError, match="the current directory cannot be used: No such file or directory; ") as told:
+        Application(ServeConfig(app=MODULE, app_dir=directory), no_log)
+    assert told.value.exit_code == 2
+
+
+def test_another_one_is_searched_also_if_the_current_one_was_removed(here: Path, tmp_path_factory: Any) -> None:
+    here.rmdir()
+    other = tmp_path_factory.mktemp("other")
+    write(other, "async def app(scope, receive, send): ...")
+    assert Application(ServeConfig(app=MODULE, app_dir=str(other)), no_log).title == MODULE
 
 
 def test_the_current_directory_is_searched_first(here: Path) -> None:
