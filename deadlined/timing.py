@@ -142,7 +142,9 @@ class _Source(ABC):
 
     def _require_this_loop(self) -> None:
         if not self._host.runs_here():
-            raise RuntimeError(f"{self!r} was made in another event loop, or before `shutdown_asyncgens()` of this one")
+            raise RuntimeError(
+                f"{self!r} was made in another event loop, or before the end (`shutdown_asyncgens()`) of this one"
+            )
 
     def __repr__(self) -> str:
         made = f" made at {self.place}" if self.place else ""

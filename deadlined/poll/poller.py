@@ -53,6 +53,11 @@ def _no_kick(_: float) -> None:
     """Do nothing: the kick of a poller that sleeps only inside `poll`, where no deadline can be set meanwhile."""
 
 
+def _refuse(_: float) -> None:
+    """Refuse a timer: the kick of a poller that was shut down, whose sleeper never wakes."""
+    raise RuntimeError("no timer can be set after the end of the event loop's tasks: nothing would call it")
+
+
 class Poller:
     """Waits for readiness and deadlines of any number of descriptors.
 
@@ -94,7 +99,7 @@ class Poller:
         self.wake: Callable[[Any], object] = wake
         self.kick: Callable[[float], object] = kick
         self.timers: Timers = Timers(queue)
-        # -inf while the sleeper is awake: it asks for the wake time before it sleeps
+        # -inf while the sleeper is awake: it asks for the wake time before it sleeps; inf after `shutdown`
         self.sleeping_until: float = -INF
         self.stale: int = 0
         # how often deadlines of halves that are closed by now were set
@@ -175,7 +180,7 @@ class Poller:
 
     def set_timer(self, timer: Timer, when: float) -> bool:
         """Arm `timer` for `when`, absolute seconds, or stop it for `inf`; kick the sleeper if needed. True if it was
-        pending."""
+        pending. RuntimeError after `shutdown`, unless it stops the timer."""
         if when == INF:
             pending = self.timers.stop(timer)
             if pending:
@@ -183,8 +188,9 @@ class Poller:
             return pending
         pending = self.timers.modify(timer, when)
         if when < self.sleeping_until:
-            self.sleeping_until = when
+            # refused after `shutdown`
             self.kick(when)
+            self.sleeping_until = when
         return pending
 
     def expired(self, lateness: float) -> None:
@@ -196,7 +202,9 @@ class Poller:
     def shutdown(self) -> None:
         """Evict all descriptors and close the port. `close` may still be called afterwards. Idempotent."""
         self._closed = True
-        self.sleeping_until = -INF
+        # every timer would come before the next wake: it is refused
+        self.sleeping_until = INF
+        self.kick = _refuse
         for desc in list(self._descs.values()):
             desc.evict()
         self._descs.clear()

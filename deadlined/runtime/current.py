@@ -37,7 +37,8 @@ def event_loop_runs() -> bool:
 def current_host() -> Host:
     """Return the host of the event loop that runs in this thread; the first call in a loop starts its pump.
 
-    RuntimeError without a running event loop, and in a run of trio whose main task has ended.
+    RuntimeError without a running event loop, and if the first call comes after the end of all tasks of a run of trio:
+    in an async generator that was left suspended. The host is closed there, and refuses timers and descriptors.
     """
     if asyncio_runs():
         host: Host = _on_asyncio().current_asyncio_host()

@@ -164,7 +164,7 @@ class Host:
 
     def set_timer(self, timer: Timer, when: float) -> bool:
         """Arm `timer` for `when`, absolute seconds, or stop it for `inf`. Its callback runs in the pump. True if it was
-        pending."""
+        pending. RuntimeError, unless it stops the timer, after the end of the host."""
         return self.poller.set_timer(timer, when)
 
     def statistics(self) -> RuntimeStatistics:

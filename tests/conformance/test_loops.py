@@ -331,7 +331,7 @@ def test_an_async_generator_cleans_up_over_the_network_at_the_end(loop: str) -> 
                 yield 1
         finally:
             if loop != "trio":
-                # trio lets no generator wait at the end
+                # trio closes generators after the pump, which is a task
                 await sleep(0.001)
                 await left.send_all(b"goodbye")
                 right.set_read_timeout(20)

@@ -328,6 +328,22 @@ class TestEnd:
         rig.kicked()
         half.set_deadline(SOON)
         half.set_deadline(INF)
+        assert rig.kicked() == []
+
+    def test_a_timer_set_afterwards_is_refused_and_one_that_was_set_can_be_stopped(self, rig: Rig) -> None:
+        timer = Timer(lambda arg, seq, lateness: None)
+        rig.poller.set_timer(timer, LATER)
+        rig.poller.shutdown()
+        for when in (PAST, SOON, LATER):
+            with pytest.raises(RuntimeError, match="no timer"):
+                rig.poller.set_timer(Timer(lambda arg, seq, lateness: None), when)
+        assert rig.poller.set_timer(timer, INF)
+        assert not rig.poller.set_timer(timer, INF)
+
+    def test_a_timer_that_a_forked_child_sets_is_ignored(self, rig: Rig) -> None:
+        rig.poller.wake_deadline()
+        rig.poller.disown()
+        rig.kicked()
         rig.poller.set_timer(Timer(lambda arg, seq, lateness: None), SOON)
         assert rig.kicked() == []
 

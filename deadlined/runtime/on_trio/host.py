@@ -55,7 +55,7 @@ class TrioHost(Host):
         self.pump.wake_at(when)
 
     def runs_here(self) -> bool:
-        return trio_runs() and _current.get() is self
+        return trio_runs() and _current.get() is self and self.poller.is_open()
 
     def parking(self, half: Half) -> Parking:
         return TrioParking(half)
@@ -98,7 +98,7 @@ _current: Final[RunVar[TrioHost | None]] = RunVar("deadlined_host", default=None
 def current_trio_host() -> TrioHost:
     """Return the host of the running `trio.run`; the first call starts its pump.
 
-    RuntimeError outside of a run, and after the run's main task has ended.
+    RuntimeError outside of a run, and if the first call comes after the end of the run's tasks, in an async generator.
     """
     host = started_trio_host()
     if host is None:

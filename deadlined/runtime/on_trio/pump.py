@@ -30,6 +30,7 @@ from ...poll import Clock, Poller
 from ...poll.timerfd import TimerFd
 from ...timers.timer import INF
 from .instruments import runs_in_asyncio
+from .last import while_others_are_left
 
 # a mark in `Task.custom_sleep_data`, which trio sets to None when it schedules the task
 _ASLEEP: Final = object()
@@ -53,24 +54,35 @@ class Pump(trio.abc.Instrument):
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        """Sleep and poll until the run ends: the system task."""
-        self._task = current_task()
+        """Sleep and poll until all other tasks of the run have ended: the system task."""
+        task = self._task = current_task()
         if not runs_in_asyncio():
             add_instrument(self)
         try:
-            while True:
-                self._alarm = INF
-                self._has_polled = False
-                with trio.CancelScope() as self._scope:
-                    await self._poll_until_a_deadline()
-                if self._failure is not None:
-                    raise self._failure
-                # a deadline has cancelled the scope; there may be events as well
-                self._poller.poll(0.0)
+            await self._pump()
+        except BaseException:
+            # cancelled, or a timer's callback has failed, which ends the run
+            self._failure = None
+            assert task.parent_nursery is not None
+            task.parent_nursery.cancel_scope.cancel()
+            await while_others_are_left(self._pump)
+            raise
         finally:
             self._task = None
             self._poller.shutdown()
             self._close_timer()
+
+    async def _pump(self) -> None:
+        """Sleep and poll until cancelled."""
+        while True:
+            self._alarm = INF
+            self._has_polled = False
+            with trio.CancelScope() as self._scope:
+                await self._poll_until_a_deadline()
+            if self._failure is not None:
+                raise self._failure
+            # a deadline has cancelled the scope; there may be events as well
+            self._poller.poll(0.0)
 
     async def _poll_until_a_deadline(self) -> None:
         task = current_task()
