@@ -16,7 +16,7 @@ from .tasks import ContainedTasks
 
 
 def asyncio_runs() -> bool:
-    """Return True if the caller runs in an event loop of asyncio, and not in a task of trio that is its guest."""
+    """Return True if the caller runs in an event loop of asyncio, and not in a run of trio inside of that."""
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and asyncio._get_running_loop() is not None and not trio_runs()
 

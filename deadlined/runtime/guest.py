@@ -1,24 +1,45 @@
-"""Which event loop runs in a thread that has two: trio can be a guest of asyncio (`trio.lowlevel.start_guest_run`).
+"""Which event loop runs in a thread that has two.
 
-Trio sets the name by which sniffio tells it while its tasks and instruments run. Its own `in_trio_task` costs more than
-the rest of a sleep where no trio runs. A child that a task of trio forks inherits the name, and may run asyncio: its
-parent's run does not go on there, so the name is removed.
+Facts      Trio can be a guest of asyncio (`trio.lowlevel.start_guest_run`), or run in a task of asyncio, and asyncio in
+           a task of trio: `asyncio.run` in a function that is not async. Trio sets the name by which sniffio tells it
+           while its tasks and instruments run. A loop that begins installs its hooks for async generators, and puts
+           those of the loop around it back at its end. A guest's hooks stay, or its host's take their place.
+Hazard     In a task of asyncio inside trio the name is trio's. A trap of trio's would end that task, and trio's whole
+           run: its own task would be scheduled while it runs. A forked child inherits the name, but not the run.
+Answer     Where both run and trio is no guest, the hooks tell which of the two is inside of the other. A child removes
+           the name.
+Cost       Where only one runs, the name and a look at asyncio's running loop. Trio's own `in_trio_task` costs more than
+           the rest of a sleep where no trio runs.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 from sniffio import thread_local
+from trio.lowlevel import current_root_task
 
 
 def trio_runs() -> bool:
-    """Return True if the caller runs in trio, also if trio is a guest of asyncio."""
-    return bool(thread_local.name == "trio")
+    """Return True if the caller runs in trio, also if trio is a guest of asyncio. False in asyncio, also if it runs in
+    a task of trio."""
+    if thread_local.name != "trio":
+        return False
+    asyncio = sys.modules.get("asyncio")
+    loop = None if asyncio is None else asyncio._get_running_loop()
+    return loop is None or _is_guest() or getattr(sys.get_asyncgen_hooks().firstiter, "__self__", None) is not loop
+
+
+def _is_guest() -> bool:
+    """Return True if the present run of trio is a guest, or if trio has renamed the attributes, private to it, that
+    tell."""
+    runner = getattr(current_root_task(), "_runner", None)
+    return bool(getattr(runner, "is_guest", True))
 
 
 def _forget_the_parents_run() -> None:
-    if trio_runs():
+    if thread_local.name == "trio":
         thread_local.name = None
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from .current import asyncio_runs
+from .current import event_loop_runs
 
 ResultT = TypeVar("ResultT")
 
@@ -31,6 +31,8 @@ def run(loop: str, main: Callable[..., Awaitable[ResultT]], *args: Any) -> Resul
     `asyncio.all_tasks()`; both are logged.
     """
     require_loop(loop)
+    if event_loop_runs():
+        raise RuntimeError("run() cannot be called while an event loop runs in this thread")
     if loop == "trio":
         return trio.run(_await, main, args)
     return _run_asyncio(loop, main, args)
@@ -40,8 +42,6 @@ def _run_asyncio(name: str, main: Callable[..., Awaitable[ResultT]], args: tuple
     # not imported for programs that do not use it
     from .on_asyncio.running import run_hidden
 
-    if asyncio_runs():
-        raise RuntimeError("run() cannot be called while an event loop runs in this thread")
     return run_hidden(None if name == "asyncio" else import_module(name).new_event_loop, _await(main, args))
 
 
