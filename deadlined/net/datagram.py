@@ -178,6 +178,10 @@ async def open_udp(host: str | None = None, port: int = 0, *, remote: tuple[str,
     """Open a UDP socket bound to `host` and `port` (None: all interfaces, 0: any port), and connected to `remote` if
     that is given.
 
+    A socket has one address family. For `host` None it is that of `remote`, or else the one that the system prefers:
+    IPv4 on Linux. "::" serves IPv4 as well where IPV6_V6ONLY is off, which is Linux's default; addresses of IPv4 are
+    written "::ffff:192.0.2.1" there.
+
     Names are resolved without blocking. OSError if one cannot be resolved, if `host` and `remote` have no address
     family in common, or if the kernel refuses an address.
     """

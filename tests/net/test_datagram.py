@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -152,6 +153,35 @@ async def test_without_a_host_all_interfaces_are_served() -> None:
         async with await open_udp(remote=("localhost", port)) as client:
             await client.send_to(b"x")
             assert (await server.receive_from())[0] == b"x"
+
+
+@needs_ipv6
+@pytest.mark.skipif(sys.platform != "linux", reason="what Linux prefers, and its default of IPV6_V6ONLY")
+@pytest.mark.parametrize(
+    ("host", "remote", "clients"),
+    [
+        (None, None, {LOCALHOST: LOCALHOST}),
+        (None, ("::1", 9), {}),
+        ("::", None, {LOCALHOST: f"::ffff:{LOCALHOST}", "::1": "::1"}),
+    ],
+)
+async def test_all_interfaces_are_those_of_one_family(
+    host: str | None, remote: tuple[str, int] | None, clients: dict[str, str]
+) -> None:
+    async with await open_udp(host, remote=remote) as server:
+        family = server.socket.family
+        assert family == (V6 if host or remote else V4)
+        port = server.socket.getsockname()[1]
+        for address, seen in clients.items():
+            async with await open_udp(remote=(address, port)) as client:
+                await client.send_to(b"question")
+                _, (came_from, *_) = await server.receive_from()
+                assert came_from == seen
+                await server.send_to(b"answer", (seen, client.socket.getsockname()[1]))
+                assert (await client.receive_from())[0] == b"answer"
+        if family == V4:
+            with pytest.raises(OSError, match="family"):
+                await server.send_to(b"x", ("::1", port))
 
 
 async def test_a_connected_socket_can_be_bound_as_well() -> None:
