@@ -307,8 +307,8 @@ class _Channel(Sender):
                 body = None
         if body is None:
             if exchange.sends:
-                # frameworks cancel the task that sends: let its send return first
-                await checkpoint()
+                # frameworks cancel the task that sends
+                await exchange.let_sends_return()
             return {"type": "http.disconnect"}
         self._request_given = True
         return {"type": "http.request", "body": body, "more_body": not exchange.body_done}

@@ -194,14 +194,18 @@ class Exchange(ReceivingExchange):
         if self.waits_for_peer:
             self._sending += 1
             # who gives up an earlier piece may still complete the response
-            interrupted = self.writer.complete
+            was_last = self.writer.complete
+            given_up = True
             try:
                 while self.waits_for_peer:
                     await self._host.output.wait_for_room()
-                interrupted = False
+                given_up = False
             finally:
                 self._sending -= 1
-                self._interrupted |= interrupted
+                if given_up:
+                    self._interrupted |= was_last
+                    # `let_sends_return` has no other sign of it
+                    self._host.output.wake_senders()
             if self._link == LIVE and not (self._watching or self._receiving):
                 # the peer was not watched meanwhile: this send would have noticed that it is gone
                 self._host.watch_peer()
@@ -211,6 +215,13 @@ class Exchange(ReceivingExchange):
             # a cancellation that has come as well is raised here, in place of Disconnected
             await checkpoint()
             raise Disconnected("the peer is gone, or did not accept the response in time")
+
+    async def let_sends_return(self) -> None:
+        """Let the sends that wait return. A checkpoint; it waits for the peer as they do, if the response is complete.
+        For who has ended a wait because it is, and whose caller may cancel those sends then."""
+        while self._sending and self.writer.complete and self.waits_for_peer:
+            await self._host.output.wait_for_room()
+        await checkpoint()
 
     async def wait_taken(self) -> None:
         """Wait until the kernel has taken all that was sent, or the peer is gone. Raises neither Disconnected nor

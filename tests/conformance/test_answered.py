@@ -404,6 +404,86 @@ async def test_an_event_stream_of_asgi_that_has_ended_does_not_hold_the_connecti
         await site.until(lambda: len(done) == 2)
 
 
+# a listener beside the task that sends, as Django has one: who ends first, ends the other
+
+LONG = bytes(400_000)
+
+
+async def send_long(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(LONG))]})
+    await send({"type": "http.response.body", "body": LONG})
+
+
+@on_each_loop
+@pytest.mark.parametrize("late", [False, True], ids=["receives before", "receives after"])
+@pytest.mark.parametrize("request_bytes", [GET, post(10) + b"123"], ids=["complete", "incomplete"])
+async def test_a_listener_is_told_that_the_response_is_complete_once_its_last_send_has_returned(
+    loop: Loop, request_bytes: bytes, late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ends: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        one_ended = loop.event()
+
+        async def respond() -> None:
+            await send_long(send)
+            ends.append("sent")
+            one_ended.set()
+
+        async def listen() -> None:
+            ends.append((await receive())["type"])
+            one_ended.set()
+
+        await receive()
+        async with loop.tasks() as tasks:
+            if not late:
+                tasks.start(listen)
+                await loop.settle()
+            tasks.start(respond)
+            await loop.settle()
+            if late:
+                tasks.start(listen)
+            await one_ended.wait()
+        raise LookupError
+
+    async with site_of(loop, AsgiHandler(app), send_buffer=NARROW) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        await client.send(request_bytes)
+        await is_waited_for(site)
+        await loop.sleep(1)
+        assert ends == []
+        assert (await client.response()).body == LONG
+    assert ends[0] == "sent"
+
+
+@on_each_loop
+@pytest.mark.parametrize("resets", [False, True], ids=["send given up", "client gone"])
+async def test_a_listener_is_told_if_the_last_send_does_not_wait_for_the_client_any_more(
+    loop: Loop, resets: bool
+) -> None:
+    ends: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        async with loop.tasks() as tasks:
+            listening = tasks.start(receive)
+            responding = tasks.start(send_long, send)
+            await loop.sleep(1)
+            assert (listening.pending, responding.pending) == (True, True)
+            if resets:
+                client.reset()
+            else:
+                responding.cancel()
+            await listening.wait()
+            ends.append(listening.result["type"])
+
+    async with site_of(loop, AsgiHandler(app), send_buffer=NARROW) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        await client.send(GET)
+        await site.until(lambda: ends)
+    assert ends == ["http.disconnect"]
+
+
 # several sends at once
 
 
