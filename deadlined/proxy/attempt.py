@@ -59,6 +59,7 @@ class Attempt(ConnectionUser):
         "_response",
         "_send_waits",
         "_shared",
+        "_timeouts",
         "_upgrade",
         "_upload",
         "upstream",
@@ -70,6 +71,8 @@ class Attempt(ConnectionUser):
         self.upstream: Upstream = upstream
         self._exchange = exchange
         self._shared = shared
+        # those with which the try begins hold for all of it, also after a reload
+        self._timeouts = shared.timeouts
         self._upgrade = upgrade
         self._fresh = fresh
         self._begun = shared.clock.now()
@@ -220,7 +223,7 @@ class Attempt(ConnectionUser):
         if connection is not None:
             connection.unpark()
             return connection
-        timeouts = self._shared.timeouts
+        timeouts = self._timeouts
         return await self.upstream.connect(self._begun + min(timeouts.upstream_connect, timeouts.upstream_per_try))
 
     def _is_stale(self, error: UpstreamError) -> bool:
@@ -292,7 +295,7 @@ class Attempt(ConnectionUser):
 
     async def _tunnel(self, connection: UpstreamConnection, response: Response) -> None:
         exchange = self._exchange
-        tunnel = Tunnel(connection, self._shared.clock, self._shared.timeouts.upstream_idle)
+        tunnel = Tunnel(connection, self._shared.clock, self._timeouts.upstream_idle)
         self.upstream.succeeded()
         await exchange.upgrade(tunnel, [(b"upgrade", response.upgrade), *response_fields(response.headers)])
         await tunnel.run()
@@ -307,7 +310,7 @@ class Attempt(ConnectionUser):
 
     def _use(self, connection: UpstreamConnection) -> None:
         self._connection = connection
-        self._progress = Progress(connection.conn, self._shared.clock, self._shared.timeouts, self._begun)
+        self._progress = Progress(connection.conn, self._shared.clock, self._timeouts, self._begun)
 
     def _collect(self) -> bool:
         """Collect what has come of the body. Return True if that is all of it."""

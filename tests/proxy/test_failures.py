@@ -7,15 +7,18 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from deadlined.http import Reason
+from deadlined.net.names import AddressInfo
 from deadlined.proxy import Address, Proxy, ProxyTimeouts
-from tests.support.conformance import Loop, on_each_loop
+from tests.support.conformance import Loop, on_each_loop, pretend
 from tests.support.conformance_http import site_of
 from tests.support.http import GET, chunk
+from tests.support.net import LOCALHOST
 from tests.support.proxy import OFF, OK, POST, guarding, problem
 
 
@@ -123,6 +126,26 @@ async def test_an_upstream_that_accepts_no_connection_in_time_is_a_504(loop: Loo
         client = await guarded.site.connect()
         await client.send(GET)
         assert await problem(client) == (504, "upstream_connect_timeout")
+
+
+@on_each_loop
+async def test_a_try_keeps_the_timeouts_with_which_it_has_begun(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slowly(port: int) -> list[AddressInfo]:
+        await loop.sleep(50)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (LOCALHOST, port))]
+
+    async with guarding(loop) as guarded:
+        pretend(monkeypatch, slowly)
+        used = ProxyTimeouts(**{**OFF, "upstream_per_try": loop.seconds(600)})
+        proxy = Proxy([Address("slow.example", guarded.upstream.address.port)], timeouts=used)
+        async with site_of(loop, proxy, respond=proxy.respond) as (site, tasks):
+            client = await site.connect()
+            await client.send(GET)
+            await loop.sleep(10)
+            proxy.configure(timeouts=replace(used, upstream_per_try=loop.seconds(20)))
+            tasks.start(guarded.upstream.serve)
+            assert (await client.response()).status == 200
+        proxy.close()
 
 
 @on_each_loop
