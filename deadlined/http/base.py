@@ -126,8 +126,8 @@ class ConnectionBase(ExchangeHost):
         return self._peer
 
     def configure(self, settings: Settings) -> None:
-        """Use `settings` from now on. Their timeouts apply to waits that begin later, the idle timeout and those of a
-        websocket also to a current wait, which may be without a limit."""
+        """Use `settings` from now on. Their timeouts apply to heads, requests and sends that begin later, the idle
+        timeout and those of a websocket also to a current wait, which may be without a limit."""
         idle = self.timeouts.idle
         self._use(settings)
         self.reader.configure(settings.limits, settings.routes)

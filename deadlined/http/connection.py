@@ -69,7 +69,7 @@ class Connection(UpgradedConnection):
             if not self._become_unattended():
                 self._owner.schedule(self)
             return
-        self._expect(Phase.HEADER, policy.header_deadline(self.accepted, self.timeouts)[0])
+        self._expect_head()
         try:
             data = self.transport.receive_ready()
         except (BrokenResourceError, ClosedResourceError):
@@ -225,11 +225,10 @@ class Connection(UpgradedConnection):
             await self._finish_exchange(exchange)
 
     async def _handshake(self) -> None:
-        deadline = policy.handshake_deadline(self.accepted, self.timeouts)
         if self._shaking is None:
             self._shaking = TlsHandshake(self.conn, self.settings.ssl_context, self.peer)
         try:
-            result = await self._shaking.run(deadline)
+            result = await self._shaking.run(self.deadline)
         except DeadlineExceeded as late:
             # in the record, so that a client that trickles is not taken for a silent one
             self.transport.received = self._shaking.received
@@ -240,7 +239,7 @@ class Connection(UpgradedConnection):
             self.transport = result
             self._began_at = self.clock.now()
             self._advance(HANDSHAKE_DONE)
-            self._expect(Phase.HEADER, policy.header_deadline(self._began_at, self.timeouts)[0])
+            self._expect_head()
             if self.draining:
                 # the deadline that the drain has set was the handshake's
                 self.drain(self._began_at)
@@ -256,15 +255,15 @@ class Connection(UpgradedConnection):
 
     async def _rest_of_head(self) -> Request | None:
         """Receive until the head is complete, and return the request. Return None if the connection ends instead."""
-        deadline, rule = policy.header_deadline(self._began_at, self.timeouts)
-        self.enter(Phase.HEADER, deadline)
+        if self.phase is not Phase.HEADER:
+            self._expect_head()
         request = None
         try:
             while request is None and self.state == HEAD:
-                self._feed(await self.transport.receive(deadline))
+                self._feed(await self.transport.receive(self.deadline))
                 request = self.reader.next_request()
         except DeadlineExceeded as late:
-            self.expired(rule, self.clock.now() - late.deadline)
+            self.expired(self._head_rule, self.clock.now() - late.deadline)
         return request if self.state == HEAD else None
 
     # serving a request

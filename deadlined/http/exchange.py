@@ -68,8 +68,8 @@ class Exchange(ReceivingExchange):
 
     @property
     def timeouts(self) -> Timeouts:
-        """The timeouts that hold for the request."""
-        return self._host.timeouts
+        """The timeouts that hold for the request: those with which it has begun, also after a reload."""
+        return self._timeouts
 
     @property
     def cancel_on_disconnect(self) -> bool:

@@ -82,7 +82,7 @@ class ExchangeFacts:
         self._told = False
         # set when the response is complete or the exchange is dead; made when needed
         self._answered: Event | None = None
-        # of these `read` and `write` hold for all of the request, also after a reload
+        # those with which the request has begun hold for all of it, also after a reload
         self._timeouts = host.timeouts
         # the deadlines that the application has set
         self._read_by: float | None = None

@@ -210,9 +210,9 @@ class ReceivingExchange(ExchangeFacts):
         """Return when more of the body must have come, and by which rule."""
         if self._read_by is not None:
             return self._read_by, RULES["read"]
-        host = self._host
-        whole = self.start_time + self._timeouts.read
-        return body_deadline(whole, self.head_done + self._paused, host.reader.received, host.timeouts)
+        timeouts = self._timeouts
+        whole = self.start_time + timeouts.read
+        return body_deadline(whole, self.head_done + self._paused, self._host.reader.received, timeouts)
 
     def _require_no_reader(self) -> None:
         if self.reads:

@@ -144,10 +144,11 @@ class HttpServer(ConnectionOwner):
     ) -> None:
         """Use other options from now on, also for connections that are open; None leaves one as it is.
 
-        A timeout holds for each wait that begins from now on, for idle connections if `timeouts.idle` has changed, and
-        for open websockets: their current waits count from now. A send that waits without a limit gets that of now. A
-        limit holds for each check from now on, `max_message` and `max_frame` for each new websocket, `ssl_context` for
-        each new connection. ValueError if two routes are for the same requests; nothing has changed then.
+        Timeouts hold for each head, request and send that begins from now on; one under way keeps its own. They hold
+        for idle connections if `timeouts.idle` has changed, and for open websockets: their current waits count from
+        now. A send that waits without a limit gets that of now. A limit holds for each check from now on, `max_message`
+        and `max_frame` for each new websocket, `ssl_context` for each new connection. ValueError if two routes are for
+        the same requests; nothing has changed then.
         """
         used = self._settings
         self._settings = replace(

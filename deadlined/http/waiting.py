@@ -57,6 +57,8 @@ class WaitingConnection(PeerConnection):
         # when the current request began (at accept, after the handshake, or with its first bytes), and when its latest
         # bytes were read
         self._began_at = self._came_at = self.accepted
+        # the rule of the deadline of a head that is waited for
+        self._head_rule = RULES["read_header"]
         # when the latest wait for a next request began
         self._idle_since = self.accepted
 
@@ -174,6 +176,12 @@ class WaitingConnection(PeerConnection):
         """Enter `phase`, in which bytes must come by `deadline`."""
         self.enter(phase, deadline)
         self.conn.set_read_deadline(deadline)
+
+    def _expect_head(self) -> None:
+        """Enter HEADER, in which the head of a request that began at `_began_at` must come. A reload does not move the
+        deadline."""
+        deadline, self._head_rule = policy.header_deadline(self._began_at, self.timeouts)
+        self._expect(Phase.HEADER, deadline)
 
     def _become_unattended(self) -> bool:
         """Release the task, and let the poller call `on_ready` when bytes may have come. Return False and keep the task

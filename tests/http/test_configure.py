@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import ssl
 from dataclasses import replace
 
@@ -10,9 +11,10 @@ import trio
 from trio.testing import MockClock
 
 from deadlined import open_tcp_listeners
-from deadlined.http import Exchange, Limits, Route
+from deadlined.http import Exchange, Limits, Reason, Route
+from deadlined.http.policy import RULES
 from deadlined.net import Listener
-from tests.support.http import GET, Site, echo, hello, only, serving
+from tests.support.http import GET, Site, echo, hello, only, post, serving
 
 # more than the kernels hold
 BIG = 64 << 20
@@ -131,20 +133,79 @@ async def test_a_response_that_is_under_way_keeps_the_time_of_its_beginning(auto
         assert (await site.ended()).elapsed == pytest.approx(60, abs=10)
 
 
-async def test_a_body_that_is_under_way_keeps_the_time_of_its_beginning(autojump_clock: MockClock) -> None:
-    async with serving(echo, only()) as site:
+@pytest.mark.parametrize("before", [math.inf, 600.0])
+@pytest.mark.parametrize("shorter", ["read", "body_grace"])
+async def test_a_body_that_is_under_way_keeps_the_times_of_its_beginning(
+    shorter: str, before: float, autojump_clock: MockClock
+) -> None:
+    head = post(20)
+    async with serving(echo, only(body_min_rate=math.inf, **{shorter: before})) as site:
         client = await site.connect()
-        await client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\n")
+        await client.send(head)
         for number in range(20):
             await trio.sleep(10)
             if number == 10:
-                site.server.configure(timeouts=only(read=60))
+                site.server.configure(timeouts=only(body_min_rate=math.inf, **{shorter: 60}))
             await client.send(b"x")
         assert (await client.response()).body == b"x" * 20
-        await client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\n")
+        await client.send(head)
         begun = trio.current_time()
         assert (await client.response()).status == 408
         assert trio.current_time() - begun == pytest.approx(60)
+
+
+@pytest.mark.parametrize("silent", [True, False])
+@pytest.mark.parametrize("before", [math.inf, 600.0])
+@pytest.mark.parametrize("shorter", ["read_header", "read"])
+async def test_a_head_that_is_under_way_keeps_the_time_of_its_beginning(
+    shorter: str, before: float, silent: bool, autojump_clock: MockClock
+) -> None:
+    # the first of a connection begins with it, as that of a browser which connects before it has a request
+    async with serving(hello, only(**{shorter: before})) as site:
+        old = await site.connect()
+        if not silent:
+            await old.send(GET[:5])
+        await trio.sleep(100)
+        site.server.configure(timeouts=only(**{shorter: 10}))
+        await old.send(GET[:10] if silent else GET[5:10])
+        await trio.sleep(20)
+        await old.send(GET[10:])
+        assert (await old.response()).status == 200
+        await old.send(GET[:10])
+        assert (await old.response()).status == 408
+        ended = await site.ended()
+        assert ended.elapsed == pytest.approx(130)
+        assert ended.lateness < 0.01
+
+
+@pytest.mark.parametrize("longer", ["read_header", "read"])
+async def test_a_head_that_is_under_way_keeps_a_time_that_would_be_longer_now(
+    longer: str, autojump_clock: MockClock
+) -> None:
+    async with serving(hello, only(**{longer: 10})) as site:
+        client = await site.connect()
+        await trio.sleep(5)
+        site.server.configure(timeouts=only())
+        await client.send(GET[:10])
+        assert (await client.response()).status == 408
+        ended = await site.ended()
+        assert (ended.elapsed, ended.reason) == (10, RULES[longer].reason)
+
+
+async def test_a_tls_handshake_that_is_under_way_keeps_the_time_of_its_beginning(autojump_clock: MockClock) -> None:
+    async with serving(hello, only(handshake=600), tls=True) as site:
+        old = await site.connect(tls=False)
+        late = await site.connect(tls=False)
+        await trio.sleep(100)
+        site.server.configure(timeouts=only(handshake=10))
+        assert (await (await site.shake_hands(old)).get()).status == 200
+        await site.connect(tls=False)
+        ended = await site.ended()
+        assert (ended.elapsed, ended.reason) == (10, Reason.HANDSHAKE_TIMEOUT)
+        site.server.configure(timeouts=only())
+        assert await late.receive() == b""
+        ended = await site.ended(2)
+        assert (ended.elapsed, ended.reason, ended.lateness < 0.01) == (600, Reason.HANDSHAKE_TIMEOUT, True)
 
 
 @pytest.mark.parametrize("limit", [4.0, 30.0, 600.0])
