@@ -51,7 +51,9 @@ class ReceivingExchange(ExchangeFacts):
         """Make receiving the body fail at `when`, in place of the deadlines `read` and `body_*`. Raise ValueError for
         NaN, RuntimeError outside of the event loop."""
         self._read_by = self._checked(when)
-        if self._link == LIVE and (self._receiving or self.upgraded):
+        # a receive that `end_waits` has woken goes on in a later step, and would wait again
+        receives = self._receiving and not self._waits_end
+        if self._link == LIVE and (receives or self.upgraded):
             self._host.move(Phase.BODY, when)
 
     def set_write_deadline(self, when: float) -> None:

@@ -331,6 +331,56 @@ async def test_an_application_of_asgi_is_told_that_it_has_answered(loop: Loop, f
         await site.until(lambda: "http.disconnect" in told)
 
 
+@on_asyncio
+async def test_a_task_that_moves_its_deadline_does_not_keep_one_that_was_left_in_a_receive(loop: Loop) -> None:
+    left: list[asyncio.Task[Any]] = []
+
+    async def handler(exchange: Exchange) -> None:
+        async def move() -> None:
+            for _ in range(100):
+                exchange.set_read_deadline(loop.after(1000))
+                await loop.step()
+
+        if exchange.request.method == "POST":
+            left.append(asyncio.ensure_future(exchange.receive()))
+            left.append(asyncio.ensure_future(move()))
+            await loop.step()
+        await answer(exchange)
+
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        assert (await client.get(post(10))).status == 200
+        await loop.settle()
+        await client.send(bytes(10))
+        await next_is_served(client)
+        assert isinstance(left[0].exception(), Disconnected)
+        await left[1]
+
+
+@on_each_loop
+async def test_an_application_of_asgi_is_told_although_it_moves_its_deadline_then(loop: Loop) -> None:
+    told: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async with loop.tasks() as tasks:
+            listening = tasks.start(receive)
+            await loop.settle()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"sent"})
+            scope["extensions"]["deadlined"].set_read_deadline(loop.after(1000))
+            await listening.wait()
+            told.append(listening.result["type"])
+
+    async with site_of(loop, AsgiHandler(app)) as (site, _):
+        due = loop.after(100)
+        client = await site.connect()
+        await client.send(post(10))
+        assert (await client.response("POST")).body == b"sent"
+        await site.until(lambda: told)
+        assert not loop.is_virtual or loop.after(0) < due
+    assert told == ["http.disconnect"]
+
+
 # the last piece comes from elsewhere than the handler's own steps
 
 
