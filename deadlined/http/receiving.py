@@ -250,6 +250,7 @@ class ReceivingExchange(ExchangeFacts):
             data = await host.transport.receive(deadline, LONG_RECEIVE if more else RECEIVE_SIZE)
         except DeadlineExceeded as late:
             if self._waits_end:
+                self._leave_body_phase()
                 raise Disconnected("the connection goes on without the handler") from late
             if rule is not None:
                 # the application may have set a deadline during the wait
@@ -259,10 +260,18 @@ class ReceivingExchange(ExchangeFacts):
             raise Disconnected("the watch has ended: another protocol has the connection") from late
         except (BrokenResourceError, ClosedResourceError) as error:
             self._raise_lost(Reason.CLIENT_RESET, error)
+        except BaseException:
+            self._leave_body_phase()
+            raise
         if not data:
             self._raise_lost(Reason.CLIENT_CLOSED, None)
         host.enter(Phase.HANDLER, self.deadline)
         return data
+
+    def _leave_body_phase(self) -> None:
+        """Note that the handler goes on although a receive has brought nothing: it was cancelled, or not needed."""
+        if self._link == LIVE and self._host.phase is Phase.BODY:
+            self._host.enter(Phase.HANDLER, self.deadline)
 
     async def _wait_answered(self) -> None:
         if self._answered is None:

@@ -157,6 +157,58 @@ async def test_a_handler_that_answers_and_has_an_invalid_body_is_cancelled_after
 
 
 @on_each_loop
+async def test_a_handler_that_gives_up_a_receive_is_in_the_phase_of_handlers(loop: Loop) -> None:
+    seen: list[tuple[Phase, float]] = []
+
+    def look() -> None:
+        (connection,) = site.server.connections()
+        seen.append((connection.phase, connection.left))
+
+    async def impatient(exchange: Exchange) -> None:
+        async with loop.tasks() as own:
+            receiving = own.start(exchange.receive)
+            await loop.sleep(1)
+            look()
+            receiving.cancel()
+            await receiving.wait()
+        await loop.sleep(10)
+        look()
+        exchange.set_handler_deadline(loop.after(9000))
+        look()
+        await answer(exchange)
+
+    async with site_of(loop, impatient, body_grace=400, handler=1000) as (site, _):
+        client = await site.connect()
+        await client.send(post(9))
+        assert (await client.response("POST")).status == 200
+    assert [phase for phase, _ in seen] == [Phase.BODY, Phase.HANDLER, Phase.HANDLER]
+    if loop.is_virtual:
+        assert [left for _, left in seen] == pytest.approx([399, 989, 9000], abs=0.1)
+
+
+@on_each_loop
+async def test_a_receive_that_is_given_up_leaves_a_send_that_waits_in_its_phase(loop: Loop) -> None:
+    seen: list[Phase] = []
+
+    async def sends_and_receives(exchange: Exchange) -> None:
+        async with loop.tasks() as own:
+            receiving = own.start(exchange.receive)
+            await loop.settle()
+            exchange.start(200, [])
+            own.start(exchange.send, bytes(2**23), False)
+            await loop.settle()
+            receiving.cancel()
+            await receiving.wait()
+            seen.append(site.server.connections()[0].phase)
+
+    async with site_of(loop, sends_and_receives, send_buffer=4096) as (site, _):
+        client = await site.connect(receive_buffer=4096)
+        await client.send(post(9))
+        await site.until(lambda: seen)
+    assert seen == [Phase.WRITE]
+
+
+@on_each_loop
 async def test_a_read_deadline_reaches_a_receive_beside_a_send_that_waits(loop: Loop) -> None:
     late: list[bool] = []
 
