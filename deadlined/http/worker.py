@@ -238,7 +238,9 @@ class Worker(PoolWorker):
 
 def _why_cancelled(exchange: Exchange) -> str:
     """Say why a detached handler is cancelled."""
-    return "10 s after its end" if exchange.upgraded else "after its response, by the handler deadline"
+    if not exchange.upgraded:
+        return "after its response, by the handler deadline"
+    return "10 s after its end" if exchange.ends_soon else "after its end, by the handler deadline"
 
 
 def _expire(worker: Worker, seq: int, lateness: float) -> None:

@@ -504,7 +504,8 @@ async def test_a_handler_that_does_not_notice_the_end_is_cancelled_later(
     ((how, when),) = ends
     assert how == ("cancelled" if cancels else "slept")
     assert when == pytest.approx(began + (10 if cancels else 100), abs=0.1)
-    assert any("cancelled" in record.getMessage() for record in caplog.records) == cancels
+    logged = [text for text in caplog.messages if "cancelled" in text]
+    assert logged == (["GET /: cancelled 10 s after its end"] if cancels else [])
 
 
 async def test_a_handler_that_has_closed_goes_on_as_long_as_it_likes(autojump_clock: MockClock) -> None:
@@ -520,6 +521,32 @@ async def test_a_handler_that_has_closed_goes_on_as_long_as_it_likes(autojump_cl
         assert await client.closed() == (1000, "")
         await trio.sleep(200)
     assert ends == [pytest.approx(100, abs=0.1)]
+
+
+@pytest.mark.parametrize("by", ["the application", "the client"])
+async def test_a_deadline_of_the_application_cancels_it_after_the_end(
+    by: str, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    ends: list[float] = []
+
+    async def act(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["extensions"]["deadlined"]["set_handler_deadline"](current_time() + 5)
+        if by == "the application":
+            await send({"type": "websocket.close"})
+        try:
+            await trio.sleep(100)
+        finally:
+            ends.append(current_time())
+
+    async with site_of(accepted(act), only()) as site:
+        client = await peer(site)
+        began = current_time()
+        await (client.closed() if by == "the application" else client.close())
+        assert await site.reason() is Reason.DONE
+        await trio.sleep(200)
+    assert ends == [pytest.approx(began + 5, abs=0.1)]
+    logged = [text for text in caplog.messages if "cancelled" in text]
+    assert logged == ["GET /: cancelled after its end, by the handler deadline"]
 
 
 async def test_a_websocket_shows_its_phase_and_deadline(autojump_clock: MockClock) -> None:
