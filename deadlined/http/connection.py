@@ -139,10 +139,14 @@ class Connection(UpgradedConnection):
         return True
 
     def detach_answered(self) -> bool:
-        """Go on in another task if the handler has given the whole response, which may not have left yet. Return True
-        if so: the handler was in time."""
+        """Go on without the handler if it has given the whole response, which may not have left yet, or if the protocol
+        of an upgrade is ending. Return True if so: the handler was in time."""
         exchange = self._exchange
-        if exchange is None or exchange.link != LIVE or exchange.upgraded or not exchange.answered:
+        if exchange is None or exchange.link != LIVE:
+            return False
+        if exchange.upgraded:
+            return self._detach_ending(exchange)
+        if not exchange.answered:
             return False
         self._detach(exchange)
         return True

@@ -111,7 +111,8 @@ class Upgraded:
         raise NotImplementedError
 
     def handler_expired(self, lateness: float) -> None:
-        """End, because the deadline that the application has set for itself has passed. Its handler is cancelled."""
+        """End, because the deadline that the application has set for itself has passed. Its handler is cancelled. Not
+        called while `ending`."""
         raise NotImplementedError
 
     def output_sent(self) -> None:
@@ -120,6 +121,11 @@ class Upgraded:
 
     def drain(self) -> None:
         """End soon, because the server drains."""
+        raise NotImplementedError
+
+    @property
+    def ending(self) -> bool:
+        """True if the end has begun, which has a deadline of its own and needs no handler."""
         raise NotImplementedError
 
     @property

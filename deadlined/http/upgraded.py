@@ -19,6 +19,7 @@ from typing import Final
 from ..net import BrokenResourceError, ClosedResourceError, Conn
 from . import policy
 from .dates import DateLine
+from .exchange import Exchange
 from .owner import ConnectionOwner
 from .reporting import report
 from .seams import Upgraded
@@ -157,15 +158,26 @@ class UpgradedConnection(WaitingConnection):
         self._leave_task()
         upgraded.handler_left(False)
 
+    def _detach_ending(self, exchange: Exchange) -> bool:
+        """Go on without a task if the protocol is ending. Return True if so."""
+        if self.state != UPGRADED or self._upgraded is None or not self._upgraded.ending:
+            return False
+        self._detach_upgraded(exchange)
+        return True
+
     def _cut_upgraded(self, lateness: float) -> None:
         """Cancel the handler and go on without it, because its deadline has passed `lateness` seconds ago."""
         upgraded, exchange = self._upgraded, self._exchange
         assert upgraded is not None and exchange is not None
         self._cancel_handler()
+        self._detach_upgraded(exchange)
+        upgraded.handler_expired(lateness)
+
+    def _detach_upgraded(self, exchange: Exchange) -> None:
+        """Go on without a task, and leave the handler behind in this one."""
         exchange.detach()
         self._owner.handler_detached()
         self._leave_task()
-        upgraded.handler_expired(lateness)
 
     # reading
 

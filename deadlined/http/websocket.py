@@ -215,6 +215,10 @@ class WebSocket(Upgraded):
             self._arm_before(when)
 
     @property
+    def ending(self) -> bool:
+        return self.state > OPEN
+
+    @property
     def closed_by_handler(self) -> bool:
         return self._closed_by_handler
 

@@ -216,6 +216,10 @@ class Tunnel(Upgraded):
         """Do nothing: only the two ends can end their protocol. At the drain's deadline the server cuts the tunnel."""
 
     @property
+    def ending(self) -> bool:
+        return False
+
+    @property
     def closed_by_handler(self) -> bool:
         return False
 

@@ -134,6 +134,39 @@ async def test_a_websocket_ends_once_what_was_sent_before_its_close_was_read(loo
         assert await site.reason() is Reason.DONE
 
 
+@on_each_loop
+@pytest.mark.parametrize("by", ["the server", "the client"])
+async def test_the_handlers_deadline_leaves_a_close_that_has_begun(loop: Loop, by: str) -> None:
+    ended: list[bool] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send(ACCEPT)
+        await send({"type": "websocket.send", "bytes": MESSAGE})
+        if by == "the server":
+            await send({"type": "websocket.close"})
+        else:
+            assert (await receive())["type"] == "websocket.disconnect"
+        scope["extensions"]["deadlined"]["set_handler_deadline"](loop.after(1))
+        try:
+            await loop.sleep(1000)
+        finally:
+            ended.append(True)
+
+    async with site_of(loop, AsgiHandler(app), None, SEND_BUFFER) as (site, tasks):
+        client = await unread_websocket(site)
+        if by == "the client":
+            await client.send(closing(1000))
+        await site.until(lambda: ended)
+        if by == "the server":
+            await client.send(closing(1000))
+        data, end = await rest(loop, tasks, client)
+        assert end == "eof"
+        assert data.partition(b"\r\n\r\n")[2].endswith(MESSAGE + CLOSED)
+        client.conn.close()
+        assert await site.reason() is Reason.DONE
+
+
 @in_virtual_time
 async def test_a_peer_that_does_not_read_the_rest_is_reset_whatever_task_is_cancelled(loop: Loop) -> None:
     async with site_of(loop, AsgiHandler(says_much_and_closes), None, SEND_BUFFER, ws_close=0) as (site, tasks):

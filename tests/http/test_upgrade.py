@@ -71,6 +71,10 @@ class Lengths(Upgraded):
         self.calls.append("drain")
 
     @property
+    def ending(self) -> bool:
+        return False
+
+    @property
     def closed_by_handler(self) -> bool:
         return False
 

@@ -104,6 +104,44 @@ async def test_a_client_that_reads_steadily_gets_all_that_was_sent_before_the_an
         assert await site.reason() is reason
 
 
+@pytest.mark.parametrize("by", ["the application", "the client"])
+async def test_a_handler_that_is_late_does_not_cut_what_was_sent_before_the_close(
+    by: str, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is cancelled at its deadline, and the closing handshake goes on."""
+    cancelled: list[float] = []
+
+    async def act(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["extensions"]["deadlined"]["set_handler_deadline"](current_time() + 3)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send, {"type": "websocket.send", "bytes": bytes(MUCH)})
+            await wait_all_tasks_blocked()
+            if by == "the application":
+                await send({"type": "websocket.close"})
+            try:
+                await trio.sleep(100)
+            finally:
+                cancelled.append(current_time())
+
+    async with site_of(accepted(act), only(ws_close=5, write_grace=10, write_min_rate=240)) as site:
+        client = await peer(site, receive_buffer=4096)
+        began = current_time()
+        if by == "the client":
+            await client.client.send(closing(1000))
+        received = 0
+        while isinstance(event := await client.event(), BytesMessage):
+            received += len(event.data)
+            await trio.sleep(len(event.data) / 4096)
+        assert received == MUCH
+        assert isinstance(event, CloseConnection)
+        assert event.code == 1000
+        assert current_time() > 60
+        ended = await site.ended()
+        assert (ended.reason, ended.lateness) == (Reason.DONE, 0)
+    assert cancelled == [pytest.approx(began + 3, abs=0.1)]
+    assert "GET /: cancelled after its end, by the handler deadline" in caplog.messages
+
+
 NOT_READ = [
     ({"ws_close": 5}, Reason.CLOSE_TIMEOUT, 5),
     ({"ws_close": 5, "write_grace": 10, "write_min_rate": 100_000}, Reason.CLOSE_TIMEOUT, 5),
