@@ -171,7 +171,6 @@ class WebSocket(Upgraded):
             self._inbox.put(messages)
         if self._deadlines.incomplete.note(frames.incomplete, bool(messages), len(data), now):
             self._arm_before(self._next()[0])
-        self._answer()
         if frames.failed is not None:
             code, text = frames.failed
             why = Reason.MESSAGE_TOO_LARGE if code == 1009 else Reason.PROTOCOL_ERROR
@@ -182,6 +181,8 @@ class WebSocket(Upgraded):
         elif frames.peer_closed is not None:
             code, text = frames.peer_closed
             self._end_once_sent(self._why, code, text)
+        else:
+            self._answer()
         return frames.incomplete and frames.few
 
     def timeouts_changed(self, before: Timeouts) -> None:
@@ -365,11 +366,13 @@ class WebSocket(Upgraded):
 
     def _end_once_sent(self, why: Reason, code: int, text: str) -> None:
         """End once the server's close has left, which `frames` have made: what the peer still sends does not count."""
+        self._enter(ENDING, why, code, text)
+        self._answer()
+        # only the kernel knows if it takes all that was sent in this turn
+        self._host.output.flush()
         if not self._host.output.blocked:
             # a reset would discard the close, if the peer goes on sending (RFC 6455, 7.1.1)
-            self._end(why, code, text, unread=True)
-        else:
-            self._enter(ENDING, why, code, text)
+            self._end(why, unread=True)
 
     def _enter(self, state: int, why: Reason, code: int, text: str) -> None:
         """Enter the closing handshake, or its last part: no message is sent or received any more."""

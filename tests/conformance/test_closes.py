@@ -14,7 +14,7 @@ from tests.support.conformance_http import Site, cancel_workers, site_of
 from tests.support.http import GET, Client, answer, hello, post
 from tests.support.net import certificates
 from tests.support.tls import ByHand
-from tests.support.websocket import ACCEPT, HANDSHAKE, closing
+from tests.support.websocket import ACCEPT, HANDSHAKE, TEXT, closing, frame
 
 BAD = b"GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n"
 
@@ -23,6 +23,9 @@ SEND_BUFFER, RECEIVE_BUFFER = 4096, 2048
 
 # so little that the application does not wait
 MESSAGE = bytes(60_000)
+
+# messages that wait for the application; then nothing is read
+INBOX = 64
 
 # a server's close frame
 CLOSED = b"\x88\x02\x03\xe8"
@@ -127,6 +130,58 @@ async def test_a_websocket_ends_once_what_was_sent_before_its_close_was_read(loo
         await client.send(closing(1000))
         await loop.settle()
         assert not site.requests
+        data, end = await rest(loop, tasks, client)
+        assert end == "eof"
+        assert data.partition(b"\r\n\r\n")[2].endswith(MESSAGE + CLOSED)
+        client.conn.close()
+        assert await site.reason() is Reason.DONE
+
+
+@on_each_loop
+async def test_the_application_is_told_the_close_of_a_client_that_has_reset_the_connection_since(loop: Loop) -> None:
+    told: list[object] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send(ACCEPT)
+        told.append(await receive())
+
+    async with site_of(loop, AsgiHandler(app)) as (site, _):
+        client = await site.connect()
+        await client.send(HANDSHAKE)
+        assert (await client.receive()).startswith(b"HTTP/1.1 101 ")
+        client.conn.socket.send(closing(1001, "bye"))
+        client.reset()
+        assert await site.reason() is Reason.CLIENT_RESET
+        await site.until(lambda: told)
+        assert told == [{"type": "websocket.disconnect", "code": 1001, "reason": "bye"}]
+
+
+@in_virtual_time
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_a_close_that_is_read_before_a_message_is_flushed_waits_for_its_client(loop: Loop, tls: bool) -> None:
+    go = loop.event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send(ACCEPT)
+        await go.wait()
+        # in one turn of the event loop: the receive lets the rest be read
+        await send({"type": "websocket.send", "bytes": MESSAGE})
+        while (await receive())["type"] != "websocket.disconnect":
+            continue
+
+    context = certificates().server if tls else None
+    async with site_of(loop, AsgiHandler(app), None, SEND_BUFFER, ssl_context=context) as (site, tasks):
+        client = await connected(site, tls)
+        await client.send(HANDSHAKE)
+        await loop.sleep(1)
+        await client.send(frame(TEXT, b"x") * INBOX)
+        await loop.sleep(1)
+        await client.send(closing(1000))
+        await loop.sleep(1)
+        go.set()
+        await loop.sleep(3 * LINGER)
         data, end = await rest(loop, tasks, client)
         assert end == "eof"
         assert data.partition(b"\r\n\r\n")[2].endswith(MESSAGE + CLOSED)
