@@ -31,6 +31,7 @@ from .settings import Handler, Settings
 from .state import (
     CLOSING,
     DEAD,
+    DONE,
     EXCHANGE_DONE,
     HANDSHAKE,
     HANDSHAKE_DONE,
@@ -375,7 +376,7 @@ class Connection(UpgradedConnection):
             self._reset_part(exchange)
         # unless the peer asked for the close, it may be sending a next request that the server will not read
         more = self.reason is not None and (exchange.request.keep_alive or self.reader.buffered > 0)
-        self._unread = more or not exchange.body_done
+        self._unread = more or exchange.body != DONE
         self._finishing = False
         self._release_exchange(exchange)
         if self.reason is None:

@@ -141,8 +141,9 @@ class ExchangeFacts:
 
     @property
     def body_done(self) -> bool:
-        """True once the whole body was received, and if the request has none."""
-        return self._body == DONE
+        """True once the handler has received the whole body, and if the request has none. A body whose rest the
+        connection has discarded is never done: a receive of it raises Disconnected."""
+        return self._body == DONE and not self._discarded
 
     @property
     def deadline(self) -> float:

@@ -131,7 +131,7 @@ class Attempt(ConnectionUser):
 
     def abandon(self) -> None:
         """Give the upstream up in the middle. Idempotent."""
-        self._leave(False)
+        self._leave()
 
     def _send_now(self) -> bool:
         """Send the whole request. Return False if the upstream must take some of it first, or takes nothing more: the
@@ -165,7 +165,7 @@ class Attempt(ConnectionUser):
             self._send_waits = not exchange.try_send(piece, more)
             if not more:
                 self.upstream.succeeded()
-                self._leave(self._is_whole())
+                self._leave()
             if not more or self._send_waits:
                 return False
         return self._await_more(connection)
@@ -206,8 +206,7 @@ class Attempt(ConnectionUser):
                 finally:
                     # its traceback refers to this frame
                     failure = None
-            if await self._request_and_respond():
-                self._leave(self._is_whole())
+            await self._request_and_respond()
         except UpstreamError as error:
             error.started = self._response is not None
             error.stale = self._is_stale(error)
@@ -216,7 +215,7 @@ class Attempt(ConnectionUser):
                 self.upstream.failed(error.failure)
             raise
         finally:
-            self._leave(False)
+            self._leave()
 
     async def _connect(self) -> UpstreamConnection:
         connection = None if self._fresh else self.upstream.pop_idle()
@@ -232,36 +231,37 @@ class Attempt(ConnectionUser):
         was_idle = connection is not None and connection.served > 0 and not connection.has_begun_response
         return was_idle and error.failure in _STALE and soon and not error.started
 
-    async def _request_and_respond(self) -> bool:
-        """Send the rest of the request, and the rest of the response. Return True if the response is complete, although
-        the client may not have taken all of it; False after an upgrade."""
+    async def _request_and_respond(self) -> None:
+        """Send the rest of the request, and the rest of the response, which the client may not have taken then."""
         connection, progress = self._connection, self._progress
         assert connection is not None and progress is not None
         if progress.sent_at == INF:
             if not self._collect():
-                return await self._upload_and_respond(connection, progress)
+                await self._upload_and_respond(connection, progress)
+                return
             self._refusal = await self._send(connection, progress)
             progress.note_sent(refused=self._refusal is not None)
-        return await self._respond(connection, progress)
+        await self._respond(connection, progress)
 
     async def _send(self, connection: UpstreamConnection, progress: Progress) -> UpstreamError | None:
         """Send the whole request. Return why the upstream does not take all of it, None if it does."""
         try:
-            await connection.send(b"".join(self._parts), progress)
+            await connection.send(b"".join(self._parts), progress, True)
         except UpstreamError as error:
             # its traceback would refer to this object
             return error.with_traceback(None)
         return None
 
-    async def _upload_and_respond(self, connection: UpstreamConnection, progress: Progress) -> bool:
+    async def _upload_and_respond(self, connection: UpstreamConnection, progress: Progress) -> None:
         """Do the same for a body that has not come yet: send it while the response is awaited."""
         begun = b"".join(self._parts)
         progress.awaits_client = True
         self._upload = Upload(self._exchange, connection, begun, progress)
-        return await self._upload.run_beside(partial(self._respond, connection, progress))
+        await self._upload.run_beside(partial(self._respond, connection, progress))
 
     async def _respond(self, connection: UpstreamConnection, progress: Progress) -> bool:
-        """Send the rest of the upstream's response to the client. Return as `_request_and_respond`."""
+        """Send the rest of the upstream's response to the client. Return True if it is complete, False after an
+        upgrade."""
         exchange = self._exchange
         reader = connection.reader
         more = True
@@ -335,23 +335,14 @@ class Attempt(ConnectionUser):
             raise UpstreamError(Failure.MALFORMED, "the upstream has switched to a protocol that nobody asked for")
         self._response = response
 
-    def _is_whole(self) -> bool:
-        """Return True if the whole request was sent, and the connection can be used after the whole response."""
-        response, upload = self._response, self._upload
-        assert response is not None
-        return response.keep_alive and self._refusal is None and (upload is None or upload.done)
-
-    def _leave(self, whole: bool) -> None:
+    def _leave(self) -> None:
         """Give up the upstream and its connection, which is kept after a whole request and a whole response.
         Idempotent."""
         if self._has_left:
             return
         self._has_left = True
         if self._connection is not None:
-            if whole:
-                self.upstream.keep(self._connection, self._shared.timeouts.upstream_reuse)
-            else:
-                self._connection.abort()
+            self.upstream.take_back(self._connection, self._shared.timeouts.upstream_reuse)
         self._shared.balancer.release(self.upstream)
 
     def _why_late(self) -> UpstreamError:

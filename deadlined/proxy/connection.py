@@ -8,6 +8,8 @@ Answer     An idle connection is parked in the poller: whatever comes on it, an 
            next ones may come a moment later, when a request has the connection: then nothing can tell them from its
            answer. So they are told to the upstream (`unasked`), which keeps no connections for some time.
            The response to a request is awaited in the poller, too, or by a task that receives.
+           Whether another request may follow is known here alone (`is_reusable`): from the bytes of the request that
+           the kernel has taken, and those of the response that were given out. No caller says so.
 Cost       No task; a deadline per idle connection.
 """
 
@@ -53,18 +55,21 @@ class ConnectionUser:
 
 
 class UpstreamConnection(ReadyCallback):
-    """A connection to an upstream, for one request at a time. `served`: the responses that came on it so far.
-    `unasked`: bytes came on it that no request has asked for."""
+    """A connection to an upstream, for one request at a time. `request_sent`: the kernel has taken all of the current
+    request. `served`: the responses that came on it so far. `unasked`: bytes came on it that no request has asked
+    for."""
 
     __slots__ = (
         "_announced",
         "_interim",
         "_is_unix",
+        "_keeps_alive",
         "_removed",
         "_user",
         "_was_full",
         "conn",
         "reader",
+        "request_sent",
         "served",
         "unasked",
     )
@@ -72,6 +77,7 @@ class UpstreamConnection(ReadyCallback):
     def __init__(self, conn: Conn) -> None:
         self.conn: Conn = conn
         self.reader: ResponseReader = ResponseReader(_LIMITS)
+        self.request_sent: bool = False
         self.served: int = 0
         self.unasked: bool = False
         # seconds for which the upstream keeps it, as it has said last; None if it has not
@@ -81,6 +87,8 @@ class UpstreamConnection(ReadyCallback):
         self._was_full: bool = False
         # interim responses to the current request
         self._interim: int = 0
+        # the head of its response has come, and says that HTTP goes on after it
+        self._keeps_alive: bool = False
         # called when it must not be used any more; None while a request has it
         self._removed: Callable[[UpstreamConnection], object] | None = None
         # who has it, and waits without a task
@@ -91,15 +99,25 @@ class UpstreamConnection(ReadyCallback):
         """True if some of the response to the current request has come, and its final head is not complete."""
         return self.reader.buffered > 0 or self._interim > 0
 
+    @property
+    def is_reusable(self) -> bool:
+        """True once another request may follow: the kernel has taken all of the current one, and all of its response
+        was given out, after which the upstream goes on with HTTP."""
+        return self.request_sent and self._keeps_alive and self.reader.at_end
+
     def send_now(self, data: bytes) -> int:
-        """Send as much of `data` as the kernel takes at once, and return how much that was. Raise UpstreamError."""
+        """Send as much of `data`, a whole request, as the kernel takes at once, and return how much that was. Raise
+        UpstreamError."""
         try:
-            return self.conn.try_send(data)
+            sent = self.conn.try_send(data)
         except (BrokenResourceError, ClosedResourceError) as error:
             raise _reset_error() from error
+        self.request_sent = sent == len(data)
+        return sent
 
-    async def send(self, data: bytes, progress: Progress) -> None:
-        """Send `data`. The upstream must take more of it by `progress.write_deadline`. Raise UpstreamError."""
+    async def send(self, data: bytes, progress: Progress, last: bool) -> None:
+        """Send `data`, with which the request ends if it is the `last` of it. The upstream must take more of it by
+        `progress.write_deadline`. Raise UpstreamError."""
         conn = self.conn
         try:
             sent = conn.try_send(data)
@@ -109,6 +127,7 @@ class UpstreamConnection(ReadyCallback):
                     sent += conn.send_ready(memoryview(data)[sent:])
                 # the next send may come much later
                 conn.set_write_deadline(INF)
+            self.request_sent = last
         except DeadlineExceeded as late:
             raise UpstreamError(Failure.IDLE_TIMEOUT, "the upstream does not read the request") from late
         except (BrokenResourceError, ClosedResourceError) as error:
@@ -124,6 +143,7 @@ class UpstreamConnection(ReadyCallback):
                     return None
                 if response.status >= 200 or response.status == 101:
                     self._interim = 0
+                    self._keeps_alive = response.keep_alive and response.status != 101
                     self._note_announced(response)
                     return response
                 self._interim += 1
@@ -178,8 +198,10 @@ class UpstreamConnection(ReadyCallback):
         """Wait for the next request, for `reuse` seconds unless the upstream has announced how long it waits.
         `removed(self)` is called when something comes before that, or nothing in time: the connection is closed then.
         Return False, and close it, if bytes or an end have come already."""
+        assert self.is_reusable, "the request or its response is not complete"
         conn = self.conn
         self._user = None
+        self.request_sent = self._keeps_alive = False
         self.served += 1
         conn.set_read_timeout(reuse if self._announced is None else self._announced)
         if self.reader.buffered:

@@ -20,21 +20,19 @@ class Upload:
     """Sends `begun`, the head with what has come of the body, framed, and then the rest of the body. Notes in
     `progress`, which says how fast the upstream must take it, when that has ended."""
 
-    __slots__ = ("_begun", "_connection", "_exchange", "_progress", "done", "error")
+    __slots__ = ("_begun", "_connection", "_exchange", "_progress", "error")
 
     def __init__(self, exchange: Exchange, connection: UpstreamConnection, begun: bytes, progress: Progress) -> None:
         self._exchange = exchange
         self._connection = connection
         self._begun = begun
         self._progress = progress
-        # head and body were handed to the connection
-        self.done: bool = False
         # why it could not be sent
         self.error: UpstreamError | None = None
 
-    async def run_beside(self, respond: Callable[[], Awaitable[bool]]) -> bool:
-        """Send it while `respond()` passes the response on, and return what that returns: True if the response is
-        complete. Then go on while the response waits for the client, which may read only when it has sent everything.
+    async def run_beside(self, respond: Callable[[], Awaitable[bool]]) -> None:
+        """Send it while `respond()` passes the response on. If that returns True, the response is complete: then go on
+        while it waits for the client, which may read only when it has sent everything.
 
         Raise the UpstreamError of `respond` as it is, and all else in a group: Disconnected if the client is gone or
         does not send the body.
@@ -43,7 +41,6 @@ class Upload:
         await within(open_group(), partial(self._run_beside, respond, outcome))
         if outcome.error is not None:
             raise outcome.error
-        return outcome.complete
 
     async def _run_beside(self, respond: Callable[[], Awaitable[bool]], outcome: _Outcome, group: Group) -> None:
         group.start_soon(self._run, outcome, group)
@@ -52,7 +49,7 @@ class Upload:
         except UpstreamError as error:
             # a group would wrap it
             outcome.error = error
-        if outcome.complete and not self.done and self.error is None:
+        if outcome.complete and not self._connection.request_sent and self.error is None:
             group.start_soon(self._wait_taken, group)
         else:
             group.cancel()
@@ -65,8 +62,7 @@ class Upload:
             await self._send()
         except UpstreamError as error:
             self.error = error
-        self.done = self.error is None
-        self._progress.note_sent(refused=not self.done)
+        self._progress.note_sent(refused=self.error is not None)
         if outcome.complete:
             # the upstream has nothing to do any more, whatever the client has taken
             group.cancel()
@@ -76,15 +72,17 @@ class Upload:
         group.cancel()
 
     async def _send(self) -> None:
-        await self._connection.send(self._begun, self._progress)
-        while not self._exchange.body_done:
-            await self._connection.send(await self._next_pieces(), self._progress)
+        connection, progress = self._connection, self._progress
+        await connection.send(self._begun, progress, False)
+        while not connection.request_sent:
+            pieces, last = await self._next_pieces()
+            await connection.send(pieces, progress, last)
             # a client that always has more must let others run
             await checkpoint()
 
-    async def _next_pieces(self) -> bytes:
-        """Receive the next piece of the body, and what has come with it. The body is done only with a piece that is
-        returned, which may be empty."""
+    async def _next_pieces(self) -> tuple[bytes, bool]:
+        """Receive the next piece of the body, which may be empty, and what has come with it. Return it, and whether it
+        is the last one: asked later, the exchange could tell of bytes that were not returned here."""
         exchange = self._exchange
         chunked = exchange.request.chunked
         pieces = [framed(await exchange.receive(), chunked, exchange.body_done)]
@@ -95,7 +93,7 @@ class Upload:
                 break
             pieces.append(framed(piece, chunked, exchange.body_done))
             size += len(pieces[-1])
-        return b"".join(pieces)
+        return b"".join(pieces), exchange.body_done
 
 
 def framed(piece: bytes, chunked: bool, is_last: bool) -> bytes:

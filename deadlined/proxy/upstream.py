@@ -127,9 +127,9 @@ class Upstream:
         self._connects += 1
         return UpstreamConnection(conn)
 
-    def keep(self, connection: UpstreamConnection, reuse: float) -> None:
-        """Keep a connection whose response is complete for the next request, for `reuse` seconds."""
-        if self._distrusted_until and self._distrusted_until > self._clock.now():
+    def take_back(self, connection: UpstreamConnection, reuse: float) -> None:
+        """Keep a connection for the next request, for `reuse` seconds, if it is reusable; reset it otherwise."""
+        if not connection.is_reusable or (self._distrusted_until and self._distrusted_until > self._clock.now()):
             # a close would leave this end in TIME_WAIT, and after some ten thousand of these no port is left
             connection.abort()
         elif self.available and connection.park(self._remove, reuse):

@@ -354,3 +354,65 @@ async def test_a_handler_that_returns_when_its_body_is_invalid_has_not_failed(
         async with site_of(loop, gives_up) as (site, _):
             await is_reset_for_an_invalid_body(loop, site)
     assert caplog.messages == []
+
+
+@on_each_loop
+@pytest.mark.parametrize(
+    ("first", "rest"),
+    [(post(6) + b"abc", b"def"), (CHUNKED_POST + chunk(b"abc"), chunk(b"def") + chunk(b""))],
+    ids=["length", "chunked"],
+)
+async def test_a_body_that_the_connection_has_discarded_is_not_taken_for_received(
+    loop: Loop, first: bytes, rest: bytes
+) -> None:
+    """A handler that passes it on would take it for whole."""
+    received: list[bytes] = []
+    told: list[bool] = []
+
+    async def handler(exchange: Exchange) -> None:
+        if exchange.request.method != "POST":
+            await answer(exchange)
+            return
+        received.append(await exchange.receive())
+        await answer(exchange)
+        await loop.sleep(5)
+        told.append(exchange.body_done)
+        with pytest.raises(Disconnected):
+            await exchange.receive()
+        told.append(exchange.body_done)
+
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        await client.send(first)
+        assert (await client.response("POST")).status == 200
+        await client.send(rest)
+        # the next request goes on without the handler
+        assert (await client.get(GET)).status == 200
+        await site.until(lambda: len(told) == 2)
+    assert received == [b"abc"]
+    assert told == [False, False]
+
+
+@on_each_loop
+async def test_an_end_of_chunks_that_the_connection_reads_completes_what_was_received(loop: Loop) -> None:
+    """All of the body was."""
+    done: list[bool] = []
+
+    async def handler(exchange: Exchange) -> None:
+        if exchange.request.method == "POST":
+            assert await exchange.receive() == b"abc"
+            done.append(exchange.body_done)
+        await answer(exchange)
+        if exchange.request.method == "POST":
+            await loop.sleep(5)
+            assert await exchange.receive() == b""
+            done.append(exchange.body_done)
+
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        await client.send(CHUNKED_POST + chunk(b"abc"))
+        assert (await client.response("POST")).status == 200
+        await client.send(chunk(b""))
+        assert (await client.get(GET)).status == 200
+        await site.until(lambda: len(done) == 2)
+    assert done == [False, True]
