@@ -6,7 +6,7 @@ Hazard     An operation that waits first hangs on data that arrived before. Code
            catches the deadline's error.
 Answer     Every operation is tried first and waits only if it would block. The exception is a receive after one that
            emptied the kernel's buffer: it waits at once, because the next edge is still to come. Kernel errors are
-           translated where the call is made.
+           translated where the call is made (`sockets.py`).
 Cost       A system call that finds nothing, when it is not known that the buffer is empty.
 """
 
@@ -19,9 +19,18 @@ import trio
 
 from ..poll import OK, PARKED
 from ..runtime import ReadyCallback, current_host
-from .errors import broken_error, close_socket, closed_error
+from .errors import close_socket, closed_error
 from .side import Side, ask_if_drained, deadline_of_closed, require_open, shown
-from .sockets import RECEIVE_SIZE, Buffer, checked_size, is_writable, require_plain, reset_on_close, set_options
+from .sockets import (
+    RECEIVE_SIZE,
+    Buffer,
+    StreamSocket,
+    checked_size,
+    is_writable,
+    require_plain,
+    reset_on_close,
+    set_options,
+)
 
 
 class Conn(trio.abc.HalfCloseableStream):
@@ -47,6 +56,9 @@ class Conn(trio.abc.HalfCloseableStream):
     asyncio program expects: ClosedResourceError (this program closed it; an OSError), BrokenResourceError (the peer or
     the network; a ConnectionError), BusyResourceError (two tasks in one direction; a RuntimeError).
 
+    b"" is always the end that the peer has given: all of its stream has come. A connection that breaks before that end
+    raises BrokenResourceError, after what had come, also if a send was the first to find it broken.
+
     `TlsConn` is TLS under the same rules. Under a `trio.SSLStream`, a read deadline that passes after the handshake can
     be moved and the stream continues; one that passes earlier, or a write deadline at any time, leaves it broken.
     """
@@ -56,6 +68,7 @@ class Conn(trio.abc.HalfCloseableStream):
         "_desc": None,
         "_ended": None,
         "_host": None,
+        "_kernel": None,
         "_reading": None,
         "_socket": None,
         "_writing": None,
@@ -76,6 +89,7 @@ class Conn(trio.abc.HalfCloseableStream):
         # on a unix socket a read ends where a descriptor was passed, even if more bytes follow (unix(7))
         self._desc.read.eof_or_urgent_seen = not is_tcp
         self._socket = socket
+        self._kernel = StreamSocket(socket)
         self._host = host
         self._reading = Side("read", self._desc.read, host)
         self._writing = Side("write", self._desc.write, host)
@@ -141,13 +155,13 @@ class Conn(trio.abc.HalfCloseableStream):
             if side.half.ready:
                 # bytes are waiting: the checkpoint may come first
                 side.woken(await side.turn())
-                data = self._receive(size)
+                data = self._kernel.receive(size)
             elif not side.half.drained or side.half.check() != OK:
                 await side.begin()
-                data = self._receive(size)
+                data = self._kernel.receive(size)
             while data is None:
                 side.woken(await side.parking)
-                data = self._receive(size)
+                data = self._kernel.receive(size)
             if 0 < len(data) < size:
                 side.half.drain()
             if not side.slept:
@@ -228,13 +242,9 @@ class Conn(trio.abc.HalfCloseableStream):
 
     def shutdown_write(self) -> None:
         """Do what `send_eof` does, without the checkpoint. BrokenResourceError if the connection is gone."""
-        if self._ended:
-            return
-        try:
-            self._socket.shutdown(stdlib.SHUT_WR)
-        except OSError as error:
-            raise broken_error(error) from error
-        self._ended = True
+        if not self._ended:
+            self._kernel.shutdown_write()
+            self._ended = True
 
     def try_receive(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
         """Receive bytes that are waiting, as `receive_some`; None if there are none. No checkpoint: a caller that loops
@@ -245,7 +255,7 @@ class Conn(trio.abc.HalfCloseableStream):
     def receive_ready(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
         """Receive after a wait, without waiting: readiness that has come beats a deadline that has passed meanwhile, so
         the deadline is not checked. None if the kernel has nothing. No checkpoint."""
-        data = self._receive(max_bytes)
+        data = self._kernel.receive(max_bytes)
         if data and len(data) < max_bytes:
             self._reading.half.drain()
         return data
@@ -253,17 +263,12 @@ class Conn(trio.abc.HalfCloseableStream):
     def send_ready(self, data: Buffer) -> int:
         """Do what `try_send` does, after a wait: the deadline is not checked again."""
         self._require_open_end()
-        return self._send(data)
+        return self._kernel.send(data)
 
     def send_parts_ready(self, parts: Sequence[Buffer]) -> int:
         """Do what `try_send_parts` does, after a wait: the deadline is not checked again."""
         self._require_open_end()
-        try:
-            return self._socket.sendmsg(parts)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            raise broken_error(error) from error
+        return self._kernel.send_parts(parts)
 
     @property
     def drained(self) -> bool:
@@ -349,8 +354,8 @@ class Conn(trio.abc.HalfCloseableStream):
 
     @property
     def was_reset(self) -> bool:
-        """True if the kernel has an error of the connection that no operation has raised yet. Forgets the error."""
-        return self._socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ERROR) != 0
+        """True if the kernel has an error of the connection that no operation has raised yet. The kernel forgets it."""
+        return self._kernel.take_error() != 0
 
     def resume_readable(self, callback: ReadyCallback) -> bool:
         """Go on after `callback` was called: True if `receive_ready` is worth trying, False if the reason of the call
@@ -375,26 +380,10 @@ class Conn(trio.abc.HalfCloseableStream):
 
     def _offer(self, side: Side, data: Buffer) -> int:
         """Offer `data` to the kernel; count and return the bytes it took."""
-        taken = self._send(data)
+        taken = self._kernel.send(data)
         side.sent += taken
         return taken
 
     def _require_open_end(self) -> None:
         if self._ended:
             raise closed_error("this side of the connection was ended with send_eof()")
-
-    def _receive(self, size: int) -> bytes | None:
-        try:
-            return self._socket.recv(size)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            raise broken_error(error) from error
-
-    def _send(self, data: Buffer) -> int:
-        try:
-            return self._socket.send(data)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            raise broken_error(error) from error

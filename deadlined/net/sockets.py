@@ -1,16 +1,27 @@
-"""Options and constants of the sockets below the streams of this package."""
+"""The sockets below the streams of this package: their calls, options and constants.
+
+Facts      The kernel tells the error that has broken a connection once, to whichever call is first; SO_ERROR counts as
+           one. From then on it says that the peer has ended its side.
+Hazard     If a send gets the error, a receive takes an incomplete stream for a complete one.
+Answer     `StreamSocket` keeps the error, and its receives raise it again in place of an end.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import select
 import socket as stdlib
 import ssl
 import struct
 import sys
+from collections.abc import Sequence
 from fcntl import ioctl
 from termios import TIOCOUTQ
 from typing import Any, Final
+
+from .errors import BrokenResourceError, ClosedResourceError, broken_error
 
 Buffer = bytes | bytearray | memoryview
 
@@ -28,6 +39,70 @@ LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 
 # macOS's socket option for the bytes in the buffer for sending, which Python has no name for (sys/socket.h)
 _SO_NWRITE: Final = 0x1024
+
+
+class StreamSocket:
+    """The calls of a connected stream socket, which never wait. Errors are translated."""
+
+    __slots__ = ("_broken", "_socket")
+
+    def __init__(self, socket: stdlib.socket) -> None:
+        self._socket: Final = socket
+        # the error that has broken the connection before the peer had ended its side, 0 if none has
+        self._broken: int = 0
+
+    def receive(self, size: int) -> bytes | None:
+        """Receive up to `size` bytes, None if there are none. b"" once the peer has ended its side, never after the
+        connection has broken: that raises BrokenResourceError, again and again."""
+        try:
+            data = self._socket.recv(size)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise self._translated(error) from error
+        if not data and self._broken:
+            raise broken_error(OSError(self._broken, os.strerror(self._broken)))
+        return data
+
+    def send(self, data: Buffer) -> int:
+        """Send what the kernel takes, and return how many bytes it took."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._translated(error) from error
+
+    def send_parts(self, parts: Sequence[Buffer]) -> int:
+        """Do what `send` does with several buffers, one after another."""
+        try:
+            return self._socket.sendmsg(parts)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._translated(error) from error
+
+    def shutdown_write(self) -> None:
+        """End this side of the stream."""
+        try:
+            self._socket.shutdown(stdlib.SHUT_WR)
+        except OSError as error:
+            raise broken_error(error) from error
+
+    def take_error(self) -> int:
+        """Return the error that the kernel has not told yet, 0 if there is none. The kernel forgets it."""
+        code = self._socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ERROR)
+        self._note(code)
+        return code
+
+    def _translated(self, error: OSError) -> BrokenResourceError | ClosedResourceError:
+        self._note(error.errno or 0)
+        return broken_error(error)
+
+    def _note(self, code: int) -> None:
+        # EPIPE says only that the peer reads no more: its own stream has ended, or has broken before
+        if code and code != errno.EPIPE:
+            self._broken = code
 
 
 def require_plain(socket: Any, whose: str) -> None:

@@ -13,7 +13,6 @@ Cost       Up to BATCH bytes of ciphertext per connection while the peer does no
 
 from __future__ import annotations
 
-import os
 import socket as stdlib
 import ssl
 from collections.abc import Awaitable
@@ -23,7 +22,7 @@ from typing import Final, Self
 from ..errors import DeadlineExceeded
 from ..runtime import ReadyCallback, checkpoint
 from .conn import Conn
-from .errors import BrokenResourceError, ClosedResourceError, broken_error, closed_error
+from .errors import BrokenResourceError, ClosedResourceError, closed_error
 from .sockets import RECEIVE_SIZE, Buffer, checked_size, is_writable
 from .tls_core import PIECE, TlsCore
 
@@ -52,7 +51,7 @@ class TlsConn(ReadyCallback):
     The context is set to refuse renegotiation. `received` are bytes that were read from `conn` before.
     """
 
-    __slots__ = ("__weakref__", "_core", "_held", "_https_compatible", "_reset", "_unsent", "conn", "handed_over")
+    __slots__ = ("__weakref__", "_core", "_held", "_https_compatible", "_unsent", "conn", "handed_over")
 
     def __init__(
         self,
@@ -74,8 +73,6 @@ class TlsConn(ReadyCallback):
         # session tickets, which go with the first bytes that are sent: a client that closes without having read them
         # would reset the connection, and the server might lose what it has sent (python-trio/trio#819)
         self._held: bytes = b""
-        # the kernel's error of a push, which no operation has raised yet; the kernel tells it once
-        self._reset: int = 0
         if received:
             self._core.feed(received)
 
@@ -347,8 +344,6 @@ class TlsConn(ReadyCallback):
             raise
         if core.has_output:
             self._answer()
-        if data == b"" and core.truncated and self._reset:
-            raise broken_error(OSError(self._reset, os.strerror(self._reset)))
         if data == b"" and core.truncated and not self._https_compatible:
             raise BrokenResourceError("the peer has ended the connection without TLS's close_notify")
         return data
@@ -378,13 +373,12 @@ class TlsConn(ReadyCallback):
         return not self._unsent
 
     def _push_if_possible(self) -> None:
-        """Hand ciphertext to the kernel. A connection that is broken is no error here: the next operation raises it."""
+        """Hand ciphertext to the kernel. A connection that is broken is no error here: a receive raises it, after what
+        has come."""
         try:
             self._push()
-        except (BrokenResourceError, ClosedResourceError) as error:
+        except (BrokenResourceError, ClosedResourceError):
             self._unsent = b""
-            if isinstance(error, BrokenResourceError):
-                self._reset = error.errno or 0
 
     def _push_later(self) -> None:
         """Let the poller hand what is unsent to the kernel, whatever the deadline, unless a task waits to do that."""

@@ -88,6 +88,63 @@ async def test_an_abort_resets_the_peer(loop: Loop) -> None:
             await peer.send_all(b"x")
 
 
+async def send_in_vain(conn: Conn, by: str) -> None:
+    """Find out by a call that is no receive that the peer has left."""
+    if by == "was_reset":
+        assert conn.was_reset
+        return
+    with pytest.raises(BrokenResourceError):
+        for _ in range(2):
+            # to a peer that has only ended, the first is taken
+            if by == "send_all":
+                await conn.send_all(b"x")
+            else:
+                conn.try_send_parts([b"x"])
+
+
+@on_each_loop
+@pytest.mark.parametrize("by", ["send_all", "try_send_parts", "was_reset"])
+async def test_a_stream_that_was_reset_does_not_end_although_a_send_was_told(loop: Loop, by: str) -> None:
+    """The kernel tells the error once, and an end after it."""
+    async with tcp_pair() as (conn, peer):
+        await peer.send_all(b"part")
+        await loop.settle()
+        peer.abort()
+        await send_in_vain(conn, by)
+        assert await conn.receive_some() == b"part"
+        for _ in range(2):
+            with pytest.raises(BrokenResourceError) as broken:
+                await conn.receive_some()
+            assert broken.value.errno == errno.ECONNRESET
+        with pytest.raises(BrokenResourceError):
+            conn.try_receive()
+
+
+@on_each_loop
+async def test_a_stream_that_was_reset_stays_so_for_receives(loop: Loop) -> None:
+    async with tcp_pair() as (conn, peer):
+        peer.abort()
+        for _ in range(3):
+            with pytest.raises(BrokenResourceError):
+                await conn.receive_some()
+
+
+@on_each_loop
+@over_tcp_and_unix
+@pytest.mark.parametrize("by", ["send_all", "try_send_parts"])
+async def test_a_stream_that_has_ended_ends_although_a_send_has_failed_since(
+    loop: Loop, pair: PairMaker, by: str
+) -> None:
+    """All of it came before its peer refused what it was sent."""
+    async with pair() as (conn, peer):
+        await peer.send_all(b"all")
+        await loop.settle()
+        await peer.aclose()
+        await send_in_vain(conn, by)
+        assert [data async for data in conn] == [b"all"]
+        assert await conn.receive_some() == b""
+
+
 @on_each_loop
 @pytest.mark.parametrize("how", ["close", "abort", "aclose"])
 async def test_a_close_wakes_reader_and_writer(loop: Loop, how: str) -> None:

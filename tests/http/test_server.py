@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Exchange, Limits, Reason, Timeouts
+from deadlined.net.sockets import StreamSocket
 from deadlined.runtime import current_host
 from tests.support.handlers import KIB, after
 from tests.support.http import (
@@ -337,6 +338,7 @@ async def test_what_is_sent_in_one_turn_leaves_in_one_send(autojump_clock: MockC
     async def counted(exchange: Exchange) -> None:
         conn = exchange._host.transport.conn
         conn._socket = Counting(fileno=conn._socket.detach())
+        conn._kernel = StreamSocket(conn._socket)
         exchange.start(200, [])
         assert sends == []
         await exchange.send(b"hello", True)

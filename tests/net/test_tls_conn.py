@@ -325,6 +325,21 @@ async def test_a_reset_breaks_both_directions() -> None:
             await server.send_all(b"x")
 
 
+@pytest.mark.parametrize("https_compatible", [False, True])
+async def test_a_reset_that_a_send_was_told_is_no_end(https_compatible: bool) -> None:
+    """A protocol that ends its messages itself would take the end for the peer's."""
+    async with tls_pair(https_compatible=https_compatible) as (client, server):
+        await client.send_all(b"part")
+        client.abort()
+        with pytest.raises(trio.BrokenResourceError):
+            await server.send_all(b"x")
+        assert await server.receive_some() == b"part"
+        for _ in range(2):
+            with pytest.raises(trio.BrokenResourceError, match="reset"):
+                await server.receive_some()
+        assert not server.truncated
+
+
 async def test_a_peer_that_leaves_in_the_handshake_is_noticed() -> None:
     async with tcp_pair() as (near, far):
         server = TlsConn(far, certificates().server, server_side=True)

@@ -263,3 +263,30 @@ async def test_a_client_that_leaves_while_its_upstream_reads_nothing_frees_it(lo
         client.reset()
         await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].active == 0)
         assert await guarded.site.reason() is Reason.CLIENT_RESET
+
+
+@on_each_loop
+@pytest.mark.parametrize("whole", [True, False], ids=["end", "reset"])
+async def test_a_response_up_to_the_end_is_not_whole_if_a_send_has_met_a_reset(loop: Loop, whole: bool) -> None:
+    """The kernel tells a reset once, here to the upload; a receive gets an end after it."""
+    async with guarding(loop, send_buffer=4096) as guarded:
+        client = await guarded.site.connect(receive_buffer=4096)
+        await client.send(post(1_000_000))
+        peer = await guarded.upstream.accept()
+        await peer.head()
+        # more than the proxy receives for a client that reads nothing
+        await peer.send(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(150_000))
+        await guarded.come_to_rest()
+        if whole:
+            await peer.conn.aclose()
+        else:
+            peer.conn.abort()
+        for _ in range(3):
+            await client.send(bytes(1000))
+            await guarded.come_to_rest()
+        if whole:
+            assert (await client.response()).body == bytes(150_000)
+            assert guarded.proxy.statistics().upstreams[0].failures == {}
+        else:
+            assert await client.end() == "reset"
+            assert guarded.proxy.statistics().upstreams[0].failures == {"upstream_reset": 1}
