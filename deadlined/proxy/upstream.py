@@ -43,11 +43,16 @@ LONGEST_EJECTION: Final = 60.0
 DISTRUST: Final = 60.0
 LONGEST_DISTRUST: Final = 3600.0
 
-# errors of a connect that say nothing about the upstream: descriptors, memory or ports are used up here
-_LACKS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
+# errors of a connect that no upstream is at fault for: descriptors or memory are used up here, for each of them
+_LACKS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 # those of one at whose address nobody listens
 _REFUSALS: Final = frozenset((errno.ECONNREFUSED, errno.ENOENT))
+
+# what a failed connect is called. EADDRNOTAVAIL is of one upstream, like a refusal: this machine has no address of its
+# family (no IPv6), or all ports are in use towards it. The others can be reached
+_NO_ADDRESS: Final = "no local address or port is left for a connection to the upstream"
+_NO_ANSWER: Final = "the upstream accepts no connection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,7 @@ class Upstream:
         return self._idle.pop() if self._idle else None
 
     async def connect(self, deadline: float) -> UpstreamConnection:
-        """Make a connection. Raise UpstreamError; Overloaded if this process lacks what a connection needs."""
+        """Make a connection. Raise UpstreamError; Overloaded if this process lacks what any connection needs."""
         try:
             conn = await self.address.connect(deadline)
         except DeadlineExceeded as late:
@@ -123,7 +128,8 @@ class Upstream:
                 raise Overloaded(f"no connection to an upstream can be made: {os.strerror(error.errno)}") from error
             if error.errno in _REFUSALS and self.on_refusal is not None:
                 self.on_refusal()
-            raise UpstreamError(Failure.CONNECT, "the upstream accepts no connection") from error
+            detail = _NO_ADDRESS if error.errno == errno.EADDRNOTAVAIL else _NO_ANSWER
+            raise UpstreamError(Failure.CONNECT, detail) from error
         self._connects += 1
         return UpstreamConnection(conn)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import threading
@@ -15,11 +16,14 @@ import pytest
 from deadlined.http import Reason
 from deadlined.net.names import AddressInfo
 from deadlined.proxy import Address, Proxy, ProxyTimeouts
+from deadlined.proxy.upstream import TOLERATED
 from tests.support.conformance import Loop, on_each_loop, pretend
 from tests.support.conformance_http import site_of
 from tests.support.http import GET, chunk
 from tests.support.net import LOCALHOST
-from tests.support.proxy import OFF, OK, POST, guarding, problem
+from tests.support.proxy import OFF, OK, POST, fail_to_connect, guarding, problem
+
+LAST = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
 
 
 @on_each_loop
@@ -31,6 +35,47 @@ async def test_an_upstream_that_refuses_connections_is_a_502(loop: Loop) -> None
             # the connection of the client goes on
             await client.send(GET)
             assert await problem(client) == (502, "upstream_connect_failed")
+
+
+@on_each_loop
+async def test_an_upstream_for_which_there_is_no_local_address_leaves_its_requests_to_the_others(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails at once, so it has always the fewest requests."""
+    async with guarding(loop, 2) as guarded:
+        fail_to_connect(monkeypatch, guarded.upstream, errno.EADDRNOTAVAIL)
+        guarded.tasks.start(guarded.upstreams[1].serve, LAST)
+        client = await guarded.site.connect()
+        for _ in range(3 * TOLERATED):
+            assert (await client.get(GET)).status == 200
+        unreachable, reachable = guarded.proxy.statistics().upstreams
+        assert (unreachable.failures, unreachable.ejected) == ({"upstream_connect_failed": TOLERATED}, True)
+        assert (reachable.failures, reachable.tries) == ({}, 3 * TOLERATED)
+
+
+@on_each_loop
+async def test_an_upstream_for_which_there_is_no_local_address_is_a_502(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with guarding(loop) as guarded:
+        fail_to_connect(monkeypatch, guarded.upstream, errno.EADDRNOTAVAIL)
+        client = await guarded.site.connect()
+        await client.send(GET)
+        assert await problem(client) == (502, "upstream_connect_failed")
+    assert "no local address or port is left for a connection to the upstream" in caplog.text
+
+
+@on_each_loop
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+async def test_what_the_guard_lacks_for_any_connection_is_a_503_and_no_upstreams_failure(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    async with guarding(loop) as guarded:
+        fail_to_connect(monkeypatch, guarded.upstream, code)
+        client = await guarded.site.connect()
+        await client.send(GET)
+        assert await problem(client) == (503, "overloaded")
+        assert guarded.proxy.statistics().upstreams[0].failures == {}
 
 
 @on_each_loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from tests.support.conformance import Loop, on_each_loop
 from tests.support.conformance_http import site_of
 from tests.support.http import Client
 from tests.support.net import LOCALHOST
-from tests.support.proxy import Guarded, guarding
+from tests.support.proxy import Guarded, fail_to_connect, guarding
 
 
 async def reset_without_a_word(client: Client) -> bool:
@@ -67,9 +68,15 @@ async def test_an_upstream_that_refuses_is_tried_again_a_little_later(
 
 
 @on_each_loop
-async def test_another_upstream_is_used_at_once_with_all_that_was_sent(loop: Loop) -> None:
+@pytest.mark.parametrize("code", [None, errno.EADDRNOTAVAIL], ids=["refuses", "no address"])
+async def test_another_upstream_is_used_at_once_with_all_that_was_sent(
+    loop: Loop, code: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with guarding(loop, 2, raw=True) as guarded:
-        guarded.upstreams[0].stop()
+        if code is None:
+            guarded.upstreams[0].stop()
+        else:
+            fail_to_connect(monkeypatch, guarded.upstreams[0], code)
         for _ in range(4):
             client = await guarded.site.connect()
             await client.send(b"from the first byte on")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
 
 from deadlined import Conn, Listener, open_tcp_listeners
 from deadlined.http import Limits
 from deadlined.http.forwarded import TrustedProxies
+from deadlined.net import race
+from deadlined.net.names import AddressInfo
 from deadlined.proxy import Address, BaseProxy, Proxy, ProxyLimits, ProxyTimeouts, RawProxy
 from tests.support.conformance import Loop, Tasks
 from tests.support.conformance_http import Site, site_of
@@ -188,6 +192,18 @@ async def guarding(
         proxy.close()
         for upstream in upstreams:
             upstream.close()
+
+
+def fail_to_connect(monkeypatch: pytest.MonkeyPatch, upstream: Played, code: int) -> None:
+    """Let connects to `upstream` fail with this error of the kernel."""
+    before = race.connect
+
+    async def connect(address: AddressInfo, deadline: float) -> Conn:
+        if address[-1][1] == upstream.address.port:
+            raise OSError(code, os.strerror(code))
+        return await before(address, deadline)
+
+    monkeypatch.setattr(race, "connect", connect)
 
 
 async def problem(client: Client) -> tuple[int, str]:
