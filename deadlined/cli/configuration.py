@@ -11,6 +11,7 @@ from ..service import StartupError
 from ..service.config.showing import as_dictionary, as_toml
 from ..service.rereading import context_of
 from .options import GroupedCommand, resolved, settings
+from .outcome import WrongConfiguration
 
 
 @click.group("config", short_help="Show or validate a configuration.")
@@ -57,5 +58,5 @@ def validate_command(config: str | None, env_file: str | None, **given: Any) -> 
     try:
         context_of(resolution.config)
     except StartupError as error:
-        raise click.UsageError(str(error)) from None
+        raise WrongConfiguration([str(error)]) from None
     click.echo("the configuration is valid")

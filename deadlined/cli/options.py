@@ -12,6 +12,7 @@ from ..service.config import GROUPS, RUN, SERVE, SETTINGS, ConfigurationError, R
 from ..service.config.kinds import Flag, Kind, Program, Words
 from ..service.notify import inherited_sockets
 from .foreign import unused_variables
+from .outcome import WrongConfiguration
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -114,8 +115,8 @@ def settings(command: str | None) -> Callable[[_F], _F]:
 
 def resolved(command: str | None, config: str | None, env_file: str | None, given: dict[str, Any]) -> Resolution:
     """Set the variables of `env_file`, and return the configuration of `command` (None: of any) from the flags that
-    were given, the environment and the file `config`, which `env_file` may name. Print warnings. click.UsageError for a
-    configuration that is wrong."""
+    were given, the environment and the file `config`, which `env_file` may name. Print warnings. WrongConfiguration if
+    anything in them is wrong."""
     if env_file is not None:
         from .environment import load
 
@@ -133,7 +134,7 @@ def resolved(command: str | None, config: str | None, env_file: str | None, give
         sources = Sources(command=command, flags=flags, environment=dict(os.environ), file=config, sockets=sockets)
         resolution = resolve(sources)
     except ConfigurationError as error:
-        raise click.UsageError("\nError: ".join(error.problems)) from None
+        raise WrongConfiguration(error.problems) from None
     foreign = unused_variables(os.environ, resolution.origins) if command == SERVE else []
     for warning in (*resolution.warnings, *foreign):
         click.echo(f"Warning: {warning}", err=True)

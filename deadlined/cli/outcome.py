@@ -1,9 +1,9 @@
-"""How a command that serves ends: with an exit code, or an error on stderr."""
+"""How a command ends: with an exit code, or an error on stderr."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -12,6 +12,16 @@ from ..service import ServeConfig, StartupError
 from ..service.config import Resolution, Sources
 from ..service.style import Style, wants_colour
 from ..service.tracebacks import full
+
+
+class WrongConfiguration(click.ClickException):
+    """A configuration is wrong, wherever it comes from. Each of `problems` is a line on stderr; the usage of a command
+    would not help with the lines of a file."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\nError: ".join(problems))
 
 
 class Failure(click.ClickException):
