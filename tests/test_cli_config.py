@@ -98,6 +98,36 @@ def test_serve_says_what_is_wrong_with_its_file(file: Path, chosen: list[ServeCo
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["show", "validate"])
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ("shop.toml", "did you mean --config shop.toml?"),
+        ("not_there.toml", "did you mean --config not_there.toml?"),
+        ("the shop.conf", "did you mean --config 'the shop.conf'?"),
+        ("shop.py", "did you mean 'shop:app'?"),
+    ],
+)
+def test_a_file_in_the_place_of_the_application_is_refused(
+    file: Path, monkeypatch: pytest.MonkeyPatch, command: str, given: str, instead: str
+) -> None:
+    monkeypatch.chdir(file.parent)
+    for name in ("the shop.conf", "shop.py"):
+        Path(name).touch()
+    result = invoke("config", command, given)
+    why = f"Error: cannot load the application {given!r}: {given!r} is a file, not a module; {instead}\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", why)
+
+
+@pytest.mark.parametrize("given", ["shop", "shop.web", "shop.toml:app"])
+def test_a_module_need_not_exist_and_may_be_named_like_a_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.chdir(file.parent)
+    Path("shop").touch()
+    assert invoke("config", "validate", given).exit_code == 0
+
+
 def test_validate_looks_at_the_certificate_and_its_key(tmp_path: Path) -> None:
     one, other = (trustme.CA().issue_cert("a.example") for _ in range(2))
     one.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
 
 from ..service import StartupError
+from ..service.config import Resolution
 from ..service.config.showing import as_dictionary, as_toml
+from ..service.importing import require_module
 from ..service.rereading import context_of
 from .options import GroupedCommand, resolved, settings
 from .outcome import WrongConfiguration
@@ -33,7 +36,7 @@ def show_command(config: str | None, env_file: str | None, as_json: bool, **give
 
     Exit codes: 0 printed, 1 cannot write, 2 the configuration is wrong.
     """
-    resolution = resolved(None, config, env_file, given)
+    resolution = _resolved(config, env_file, given)
     text = json.dumps(as_dictionary(resolution), indent=2) + "\n" if as_json else as_toml(resolution)
     try:
         click.echo(text, nl=False)
@@ -54,9 +57,22 @@ def validate_command(config: str | None, env_file: str | None, **given: Any) -> 
 
     Exit codes: 0 valid, 2 not valid.
     """
-    resolution = resolved(None, config, env_file, given)
+    resolution = _resolved(config, env_file, given)
     try:
         context_of(resolution.config)
     except StartupError as error:
         raise WrongConfiguration([str(error)]) from None
     click.echo("the configuration is valid")
+
+
+def _resolved(config: str | None, env_file: str | None, given: dict[str, Any]) -> Resolution:
+    """Return the configuration. WrongConfiguration if it is wrong, or names a file as the application: one for which
+    --config was forgotten would not be read."""
+    resolution = resolved(None, config, env_file, given)
+    app, directory = resolution.config.app, resolution.config.app_dir
+    try:
+        if app is not None:
+            require_module(app, Path(directory or "."))
+    except StartupError as error:
+        raise WrongConfiguration([str(error)]) from None
+    return resolution

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -52,6 +53,31 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__}{': ' if first else ''}{first}{where}"
 
 
+def require_module(name: str, directory: Path) -> None:
+    """Raise StartupError for `package.module:attribute` if no module can have such a name: it is that of a file, for
+    example. Imports nothing. `directory` is where a file of Python would be looked for."""
+    module_name, _, attribute = name.partition(":")
+    if _is_of_settings(name):
+        raise wrong(name, f"{name!r} is a file, not a module", f"did you mean --config {shlex.quote(name)}?")
+    bare = module_name.removesuffix(".py")
+    # with dots for directories, too
+    file = f"{bare if '/' in bare else bare.replace('.', '/')}.py"
+    if "/" in module_name or (bare != module_name and (directory / file).is_file()):
+        parts = Path(file).with_suffix("").parts
+        meant = ".".join(part for part in parts if part not in (".", "/"))
+        exists = (directory / file).is_file() and not Path(file).is_absolute() and ".." not in parts
+        near = [f"{meant}:{attribute or 'app'}"] if exists else []
+        raise wrong(name, f"{module_name!r} is a file, not a module", _did_you_mean(near))
+    if not all(module_name.split(".")):
+        raise wrong(name, f"importing {module_name!r} failed: it is not the name of a module", GIVE)
+
+
+def _is_of_settings(name: str) -> bool:
+    """Return True if what was given for an application is the name of a file that is to be read with --config."""
+    suffix = Path(name).suffix
+    return ":" not in name and (suffix == ".toml" or (suffix not in ("", ".py") and Path(name).is_file()))
+
+
 def find(name: str, directory: Path, is_app: Callable[[Any], bool]) -> tuple[Any, str]:
     """Import the module and return the object, and how a message calls it. `directory` is searched first.
 
@@ -75,7 +101,7 @@ def find(name: str, directory: Path, is_app: Callable[[Any], bool]) -> tuple[Any
 
 
 def _imported(name: str, module_name: str, attribute: str, directory: Path) -> Any:
-    _require_module_name(name, module_name, attribute, directory)
+    require_module(name, directory)
     try:
         return importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
@@ -87,22 +113,6 @@ def _imported(name: str, module_name: str, attribute: str, directory: Path) -> A
         rest = module_name.removeprefix(missing)
         near = [f"{each}{rest}:{attribute}" for each in _near_modules(missing, directory)]
         raise wrong(name, why, _did_you_mean(near)) from error
-
-
-def _require_module_name(name: str, module_name: str, attribute: str, directory: Path) -> None:
-    """Raise StartupError for the name of a file, and for one that no module can have."""
-    bare = module_name.removesuffix(".py")
-    # with dots for directories, too
-    file = f"{bare if '/' in bare else bare.replace('.', '/')}.py"
-    if "/" in module_name or (bare != module_name and (directory / file).is_file()):
-        parts = Path(file).with_suffix("").parts
-        meant = ".".join(part for part in parts if part not in (".", "/"))
-        exists = (directory / file).is_file() and not Path(file).is_absolute() and ".." not in parts
-        raise wrong(
-            name, f"{module_name!r} is a file, not a module", _did_you_mean([f"{meant}:{attribute}"] if exists else [])
-        )
-    if not all(module_name.split(".")):
-        raise wrong(name, f"importing {module_name!r} failed: it is not the name of a module", GIVE)
 
 
 def _did_you_mean(names: list[str]) -> str:

@@ -165,6 +165,12 @@ def test_what_is_near_is_suggested(here: Path, name: str, meant: str | None) -> 
     assert error.endswith(f"did you mean {meant!r}?" if meant else "; give it as package.module:app")
 
 
+@pytest.mark.parametrize("name", ["shop.toml", "conf/shop.toml", "shop.conf"])
+def test_a_file_of_settings_is_one_for_config(here: Path, name: str) -> None:
+    (here / "shop.conf").touch()
+    assert str(refusal(name)).endswith(f"{name!r} is a file, not a module; did you mean --config {name}?")
+
+
 def test_an_application_of_another_name_is_suggested(here: Path) -> None:
     write(here, f"import json\n{APP.replace('app', 'site')}\ndef helper(): ...\nclass Shop: ...")
     assert str(refusal(MODULE)).endswith(f"has no attribute 'app'; did you mean '{MODULE}:site'?")
