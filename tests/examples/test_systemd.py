@@ -57,7 +57,7 @@ def arguments() -> list[str]:
 def units(tmp_path: Path) -> Path:
     """Copies of the units, whose program is one that this machine has."""
     for path in FOLDER.iterdir():
-        (tmp_path / path.name).write_text(path.read_text().replace(PROGRAM, sys.executable))
+        (tmp_path / path.name).write_text(path.read_text().replace(PROGRAM, f'"{sys.executable}"'))
     return tmp_path
 
 

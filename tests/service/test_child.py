@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -327,7 +328,7 @@ def test_one_that_always_ends_is_given_up(loop: str) -> None:
         (place,) = [word for word in str(caught.value).split() if word.startswith("unix:")]
         assert str(caught.value) == (
             f"the command has ended 3 times without accepting a connection at {place} lastly with code 7: "
-            f"{sys.executable} -S -c 'import sys; sys.exit(7)' '{{uds}}'"
+            f"{shlex.quote(sys.executable)} -S -c 'import sys; sys.exit(7)' '{{uds}}'"
         )
 
     story = told(command, test, loop)
@@ -382,7 +383,8 @@ def test_one_that_cannot_be_started_again_is_tried_until_it_can(tmp_path: Path) 
     program = tmp_path / "server"
 
     def write() -> None:
-        program.write_text(f"#!{sys.executable}\n{server()[3]}")
+        # not Python's path after #!, which would end at a blank
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(server()[:-1])} "$@"\n')
         program.chmod(0o755)
 
     async def test(child: Child, story: Story) -> None:

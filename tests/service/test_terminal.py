@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -258,7 +259,7 @@ def test_head_takes_the_first_line_and_the_server_goes_on(tmp_path: Path) -> Non
     """`deadlined serve | head -1`: the log has no reader then."""
     assert shutil.which("head") is not None
     (tmp_path / "shop.py").write_text(APP)
-    command = f"{sys.executable} -m deadlined serve shop:app --uds socket; echo code $? >&2"
+    command = f"{shlex.quote(sys.executable)} -m deadlined serve shop:app --uds socket; echo code $? >&2"
     with launched(command=["sh", "-c", f"{{ {command}; }} | head -n 1"], cwd=tmp_path) as shell:
         assert shell.stdout is not None
         line = json.loads(shell.stdout.readline())
