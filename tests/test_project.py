@@ -21,6 +21,7 @@ from deadlined.http import RULES, Limits, Phase, Reason, Rule, Timeouts
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -272,18 +273,24 @@ def test_no_test_file_has_more_than_600_lines() -> None:
 
 
 def test_the_contributors_page_names_every_phase() -> None:
-    row = re.search(r"^\| phase \|.*: (.*) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    row = re.search(r"^\| phase \|.*: (.*) \|$", CONTRIBUTING, re.MULTILINE)
     assert row is not None
     assert row[1].split(", ") == [str(phase) for phase in Phase]
 
 
 def test_the_extras_and_sessions_that_the_contributors_page_names_exist() -> None:
-    page = (ROOT / "CONTRIBUTING.md").read_text()
-    extras = {name for group in re.findall(r"\.\[([\w,]+)\]", page) for name in group.split(",")}
-    sessions = set(re.findall(r"`nox -s (\w+)", page))
+    extras = {name for group in re.findall(r"\.\[([\w,]+)\]", CONTRIBUTING) for name in group.split(",")}
+    sessions = set(re.findall(r"`nox -s (\w+)", CONTRIBUTING))
     defined = set(
         re.findall(r"^def (\w+)\(session: nox\.Session\) -> None", (ROOT / "noxfile.py").read_text(), re.MULTILINE)
     )
     assert extras <= set(PROJECT["optional-dependencies"])
     assert sessions
     assert sessions - {"wheel"} <= defined
+
+
+def test_what_the_contributors_page_calls_one_test_is_one() -> None:
+    (command,) = re.findall(r"^\.venv/bin/python (-m pytest .*?) +# one test$", CONTRIBUTING, re.MULTILINE)
+    collect = [sys.executable, *shlex.split(command), "--collect-only", "-q", "-p", "no:cacheprovider"]
+    collected = subprocess.run(collect, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert collected.stdout.count("::") == 1, collected.stdout
