@@ -13,6 +13,8 @@ from ..commands import rendered
 from .grade import RULES, Honest, Outcome, Report
 
 _COLOURS = {"pass": "green", "weak": "yellow", "fail": "red", "not applicable": "dim", "unfinished": "dim"}
+# columns of a terminal below which the reasons have lines of their own
+_WIDE = 110
 _FOLDER = Path(__file__).parent
 
 # a bar's attack, its length as a part of the width, and its text
@@ -24,13 +26,18 @@ Mark = tuple[float, str]
 def show(console: Console, report: Report) -> None:
     """Print the report."""
     table = Table(title=escape(f"{report.target} ({report.server})"))
-    table.add_column("attack", no_wrap=True)
-    for column in ("verdict", "kind", "ended after", "end", "honest p99", "why"):
-        table.add_column(column, justify="left" if column in ("verdict", "why", "kind", "end") else "right")
+    is_narrow = console.width < _WIDE
+    columns = ("attack", "verdict", "kind", "ended after", "end", "honest p99", "why")[: 6 if is_narrow else 7]
+    for column in columns:
+        is_number, is_whole = column in ("ended after", "honest p99"), column in ("attack", "verdict")
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_whole)
     for outcome in report.outcomes:
         colour = _COLOURS[outcome.verdict]
-        table.add_row(outcome.attack.name, f"[{colour}]{outcome.verdict}[/]", *map(escape, cells(outcome)))
+        shown = map(escape, cells(outcome)[: len(columns) - 2])
+        table.add_row(outcome.attack.name, f"[{colour}]{outcome.verdict}[/]", *shown)
     console.print(table)
+    for outcome in [one for one in report.outcomes if is_narrow and one.why]:
+        console.print(f"{outcome.attack.name}: {escape(outcome.why)}", highlight=False)
     for text, names in report.advice().items():
         console.print(f"[bold]{', '.join(names)}[/]: {escape(text)}", highlight=False)
     error = max((outcome.deadline.clock_error for outcome in report.outcomes), default=0.0)

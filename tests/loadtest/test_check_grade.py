@@ -309,6 +309,16 @@ def test_the_table_shows_all_and_keeps_brackets() -> None:
     assert "none, 9 failed" in text
 
 
+@pytest.mark.parametrize("width", [60, 80, 109, 110])
+def test_a_narrow_table_loses_no_word(width: int) -> None:
+    out = io.StringIO()
+    show(Console(width=width, file=out), a_report())
+    text = out.getvalue()
+    assert "…" not in text
+    assert "not applicable" in text
+    assert ("tls-silent: the URL is not https\n" in text) is (width < 110)
+
+
 def test_what_was_not_measured_has_no_time() -> None:
     outcome = Outcome(attack("silent"), Deadline(), "fail", "not measured: refused")
     assert seconds_text(outcome) == ""
