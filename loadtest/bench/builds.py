@@ -20,7 +20,7 @@ from typing import Final
 import deadlined
 from deadlined.timers import COMPILED
 
-from ..servers import ROOT
+from ..servers import ROOT, ToolMissingError
 from .processes import scratch
 
 INSTALLED: Final = "deadlined"
@@ -40,6 +40,12 @@ def not_installed(modules: Iterable[str]) -> str | None:
     """Say which of these modules are not installed, and what would help; None if all are."""
     absent = [name for name in modules if find_spec(name) is None]
     return f"not installed (pip install {' '.join(absent)})" if absent else None
+
+
+def require_pyperf() -> None:
+    """Raise ToolMissingError without the package that times operations in the measured processes."""
+    if find_spec("pyperf") is None:
+        raise ToolMissingError("pyperf is not installed (pip install -e '.[bench]')")
 
 
 def missing(contestant: str) -> str | None:

@@ -27,6 +27,8 @@ class Programs(Benchmark):
     """
 
     def contestants(self) -> Sequence[Contestant]:
+        if any(program.startswith("bench.") for program in self.stated["programs"].values()):
+            builds.require_pyperf()
         return [_contestant(*entry) for entry in self.stated["programs"].items()]
 
     def skips(self, contestant: str, case: str) -> str | None:

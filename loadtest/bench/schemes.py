@@ -25,6 +25,7 @@ class Schemes(Benchmark):
         self.metrics = {**{str(size): Metric("ns", "less") for size in self.stated["sizes"]}, **self.metrics}
 
     def contestants(self) -> Sequence[Contestant]:
+        builds.require_pyperf()
         return [Contestant(name) for name in SUBJECTS]
 
     def measure(self, contestant: str, case: str) -> Mapping[str, float]:

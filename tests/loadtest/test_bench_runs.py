@@ -17,7 +17,7 @@ from click.testing import CliRunner
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.bench import runner
+from loadtest.bench import builds, runner
 from loadtest.bench.contest import Benchmark, Contestant, Metric
 from loadtest.bench.measured import Expiry
 from loadtest.bench.reset_asyncio import Lazy
@@ -25,6 +25,22 @@ from loadtest.bench.results import Results
 from loadtest.command import main
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", ["reset", "heap", "schemes"])
+def test_without_what_times_operations_nothing_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setattr(builds, "find_spec", lambda name: None if name == "pyperf" else name)
+    done = CliRunner().invoke(main, ["bench", name, "--results", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "Error: pyperf is not installed (pip install -e '.[bench]')" in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_does_not_time_operations_does_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builds, "find_spec", lambda name: None if name == "pyperf" else name)
+    assert runner.load("churn").contestants()
 
 
 @pytest.mark.parametrize("name", ["reset", "heap", "wakes"])
