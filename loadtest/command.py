@@ -45,7 +45,7 @@ def main() -> None:
       python -m loadtest churn URL                   connections that expire, reset and come back
       python -m loadtest grid                        grade many servers, and write docs/grid.md
       python -m loadtest slow                        attack the server with slow clients
-      python -m loadtest bench --quick               try every benchmark in seconds
+      python -m loadtest bench --quick               try every benchmark, in some minutes
       python -m loadtest bench duel                  compare HTTP servers, two at a time
       python -m loadtest bench instructions          count the instructions of a request
       python -m loadtest document docs/performance.md README.md
@@ -66,7 +66,7 @@ def main() -> None:
 @click.argument("names", metavar="[NAMES]...", nargs=-1)
 @click.option("--repetitions", type=click.IntRange(1, 100),
               help="How often each measurement is repeated.  [default: by benchmark, --quick: 1]")  # fmt: skip
-@click.option("--quick", is_flag=True, help="Try everything in seconds. The figures mean nothing.")
+@click.option("--quick", is_flag=True, help="Try each benchmark in seconds, all in minutes. The figures mean nothing.")
 @click.option("--case", "cases", metavar="NAME", multiple=True, help="Measure only this case. Can be repeated.")
 @click.option("--only-contestant", "only", metavar="NAME", multiple=True,
               help="Measure only this contestant. Can be repeated.")  # fmt: skip
