@@ -4,7 +4,7 @@
     python examples/echo_asyncio.py --port 7002 --say hello --within 2
 
 The connections are those of the trio examples, in a program that only knows asyncio: tasks are asyncio's, and an error
-of the network is a ConnectionError. On uvloop nothing changes but the last line: `uvloop.run(main())`.
+of the network is a ConnectionError. On uvloop nothing changes but `uvloop.run(main())` in the end.
 
 The client's deadline is one absolute time. It bounds the look-up of the name, the connection, the request and the
 answer together, whichever of them is slow.
@@ -78,4 +78,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except* KeyboardInterrupt:
+        pass

@@ -65,6 +65,7 @@ INTEGRATION = (
     "tests/test_documented_tests.py",
     "tests/test_end_to_end.py",
     "tests/test_examples.py",
+    "tests/test_examples_interrupted.py",
     "tests/test_tutorial.py",
     *(
         f"tests/websockets/test_{name}.py"
