@@ -3,6 +3,7 @@ says that they show."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -24,6 +25,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
 
 # a directive in a comment, if there is one, the language of a block, and the block
 BLOCK = re.compile(r"(?:^<!-- (file \S+|Ctrl-C meanwhile) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# in the lines of a drain that takes so long
+SECONDS_LEFT = " s left: "
 
 # what differs from run to run
 VARYING = [
@@ -96,18 +100,18 @@ class Reader:
     def _watch(self, expected: list[str]) -> None:
         """Look for these lines in the first terminal; press Ctrl-C if the first of them says so."""
         assert self._first is not None
-        terminal, ends = self._first, expected[0] == "^C"
-        if ends:
+        terminal = self._first
+        if expected[0] == "^C":
             if "SIGINT" not in terminal.text:
                 terminal.press(CTRL_C)
             assert terminal.end() == 0
-            expected = expected[1:]
             self._first = None
-        pattern = r"[\s\S]*?".join(as_pattern(self._here(line)) for line in expected)
-        if ends:
-            assert re.search(pattern, terminal.text), terminal.text
+            # all lines since then, but for those that tell each second
+            lines = list(itertools.dropwhile(lambda line: "SIGINT" not in line, terminal.lines))
+            pattern = r"\n".join(as_pattern(self._here(line)) for line in expected[1:] if SECONDS_LEFT not in line)
+            assert re.fullmatch(pattern, "\n".join(line.strip() for line in lines if SECONDS_LEFT not in line)), lines
         else:
-            terminal.wait_for(pattern)
+            terminal.wait_for(r"[\s\S]*?".join(as_pattern(self._here(line)) for line in expected))
 
     def _run(self, command: str, shown: list[str], *, meanwhile: bool) -> None:
         """Run a command in the second terminal, and press Ctrl-C in the first if this is to happen meanwhile."""
