@@ -164,7 +164,9 @@ def _of_file(path: str | None, problems: list[str]) -> tuple[Layer, tuple[Route,
     at = lines(text)
     routes = read_routes(values.pop(TABLE), path, at, problems) if TABLE in values else ()
     for key, value in values.items():
-        place = f"{path}:{at[(key,)]}" if (key,) in at else path
+        # of an array of tables the first
+        line = at.get((key,), at.get((key, 0)))
+        place = path if line is None else f"{path}:{line}"
         setting = SETTINGS.get(key)
         try:
             if setting is None:
@@ -177,6 +179,8 @@ def _of_file(path: str | None, problems: list[str]) -> tuple[Layer, tuple[Route,
 
 def _instead(key: str, value: Any) -> str:
     """Return what may have been meant by an unknown key."""
+    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+        return "; the tables are called [[route]]"
     if key.lower().replace("-", "_") not in SETTINGS and isinstance(value, dict):
         return "; settings are at the top of the file, in no table"
     return nearest(key, SETTINGS)

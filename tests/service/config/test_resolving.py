@@ -224,6 +224,7 @@ RATES = "write a number of bytes per second, such as 500 or 16k; --body-grace of
         ("IDLE = 1", "F:1: IDLE: unknown key; did you mean idle?"),
         ("xyzzy = 1", "F:1: xyzzy: unknown key"),
         ("[timeouts]\nidle = 1", "F:1: timeouts: unknown key; settings are at the top of the file, in no table"),
+        ("idle = 1\n[[routes]]\npath = '/'", "F:2: routes: unknown key; the tables are called [[route]]"),
         ("certfile = 'c.pem'\nkeyfile = 'k.pem'\nfactory = true", "--factory needs APP"),
         ("keyfile = 'k.pem'", "--keyfile needs --certfile"),
         ("certfile = 'c.pem'\nclient_crl = 'r.pem'", "--client-crl needs --client-ca"),
