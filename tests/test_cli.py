@@ -124,6 +124,12 @@ def test_an_application_in_the_place_of_a_command_is_told_which_command_serves_i
     assert_one_line(done, 2, "'shop.web:app' is no command", "deadlined serve shop.web:app")
 
 
+def test_help_is_an_option() -> None:
+    result = invoke("help")
+    assert result.exit_code == 2
+    assert "deadlined --help" in result.stderr
+
+
 def test_a_certificate_that_is_none_ends_it_with_2(tmp_path: Path) -> None:
     file = tmp_path / "cert.pem"
     file.write_text("not a certificate")

@@ -59,6 +59,8 @@ class _Commands(click.Group):
             from .guarding import proxy_command, run_command
 
             return proxy_command if cmd_name == "proxy" else run_command
+        if cmd_name == "help":
+            ctx.fail("'help' is no command: deadlined --help, or deadlined COMMAND --help")
         found = super().get_command(ctx, cmd_name)
         if found is None and ":" in cmd_name:
             ctx.fail(f"{cmd_name!r} is no command, but may be an application: deadlined serve {cmd_name}")
