@@ -44,8 +44,9 @@ HELP = {
     "takes no byte for a minute, or for this time if that is longer, is reset in any case.",
     "write_min_rate": "Bytes per second at which a client must take a long send.",
     "write": "Time for the whole response, from the end of the request's head.",
-    "idle": "Time that a connection may wait for the next request, or be silent after an upgrade and with --tcp.",
-    "handler": "Time for the application, or the upstream; then it is cancelled and the response is 504.",
+    "idle": "Time that a connection may wait for the next request (it closes a second later than its client is told), "
+    "or be silent after an upgrade and with deadlined proxy --tcp.",
+    "handler": "Time for the application, or for what is guarded; then it is cancelled and the response is 504.",
     "request_queue": "Time that a request may wait while --max-running are handled; then the response is 503.",
     "connection_age": "Age of a connection after which its next response closes it (varied by 10 %).",
     "drain": "Time for open requests after SIGTERM; then they are cut.",
