@@ -54,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         why = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
         return _failed(f"{address}: {why}")
     if status != 200:
-        return _failed(f"{status} {text}")
+        # of which an application's port knows nothing
+        doubt = f"; is {address} the admin listener?" if status in (400, 404) else ""
+        return _failed(f"{status} {text}{doubt}")
     print(text)
     return 0
 
@@ -99,9 +101,9 @@ def _target(address: str, path: str) -> tuple[http.client.HTTPConnection, str]:
         return _UnixConnection(address.removeprefix(_UNIX)), path
     url = urlsplit(address if "://" in address else f"http://{address}")
     if url.scheme != "http":
-        raise ValueError("the admin listener speaks plain HTTP: use http:// or unix:")
+        raise ValueError("the admin listener speaks plain HTTP: give its own HOST:PORT, or unix:PATH")
     if url.port is None:
-        raise ValueError("it has no port")
+        raise ValueError("write HOST:PORT, [IPV6]:PORT or unix:PATH")
     host = url.hostname or ""
     return http.client.HTTPConnection(_ANY.get(host, host), url.port), path if url.path in ("", "/") else url.path
 

@@ -113,6 +113,15 @@ def test_the_argument_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
         assert health.main([address]) == 0
 
 
+@pytest.mark.parametrize("status", [400, 404])
+def test_another_listener_may_have_been_asked(status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    listener, address = tcp()
+    with answering(listener, b"HTTP/1.1 %d No\r\n\r\nthis port speaks TLS: use https://" % status):
+        assert health.main([address]) == 1
+    why = f"{status} this port speaks TLS: use https://; is {address} the admin listener?"
+    assert capsys.readouterr() == ("", f"deadlined health: {why}\n")
+
+
 def test_a_service_that_is_not_ready_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     listener, address = tcp()
     with answering(listener, PROBLEM):
@@ -167,7 +176,8 @@ def test_a_name_that_is_not_found_in_time_is_a_failure(
         (["127.0.0.1:1"], "refused"),
         (["unix:/no/such/socket"], "No such file"),
         (["https://127.0.0.1:1"], "plain HTTP"),
-        (["127.0.0.1"], "port"),
+        (["127.0.0.1"], "write HOST:PORT"),
+        (["9000"], "write HOST:PORT, [IPV6]:PORT or unix:PATH"),
         (["127.0.0.1:99999"], "99999"),
         (["[::1"], "::1"),
         (["unix:" + "x" * 200], "path too long"),
