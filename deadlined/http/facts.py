@@ -42,6 +42,7 @@ class ExchangeFacts:
         "ends_receives",
         "forwarded_client",
         "head_done",
+        "others_wait",
         "quiet_sends",
         "request",
         "start_time",
@@ -72,6 +73,8 @@ class ExchangeFacts:
         # a task is in `receive` and waits for bytes; a task is in `wait_disconnected`
         self._receiving = False
         self._watching = False
+        # tasks that wait for what the peer sends, and that a cancellation of the handler may not reach
+        self.others_wait: int = 0
         # set by who wants it: the complete response ends a `receive` that waits, with Disconnected
         self.ends_receives: bool = False
         # since `end_waits`: waits for bytes end and new ones fail, until `discard_body` reads
@@ -189,6 +192,11 @@ class ExchangeFacts:
     def reads(self) -> bool:
         """True while a task of the handler waits for bytes of the socket."""
         return self._receiving or self._watching
+
+    @property
+    def in_other_task(self) -> bool:
+        """True if a cancellation of the handler may not reach the calling task."""
+        return self.task is not None and not self.task.cancels_caller
 
     @property
     def detachable(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..runtime import Host, Waiter
+from .facts import ExchangeFacts
 from .policy import body_deadline
 from .timeouts import INF, Timeouts
 
@@ -56,11 +57,17 @@ class Inbox:
         self._messages.clear()
         self._size = 0
 
-    async def wait(self, host: Host) -> None:
-        """Sleep until `wake` is called. A checkpoint. A cancellation takes nothing from the queue."""
+    async def wait(self, host: Host, exchange: ExchangeFacts) -> None:
+        """Sleep until `wake` is called, and have `exchange` note that. A checkpoint. A cancellation takes nothing from
+        the queue."""
         waiter = host.waiter()
         self._receivers.append(waiter)
-        await waiter.park(lambda: self._receivers.remove(waiter))
+        other = exchange.in_other_task
+        exchange.others_wait += other
+        try:
+            await waiter.park(lambda: self._receivers.remove(waiter))
+        finally:
+            exchange.others_wait -= other
 
     def wake(self) -> None:
         """Wake all tasks that wait: each must see whether there is a message for it."""

@@ -47,7 +47,9 @@ class ConnectionTask(HandlerTask):
         raise NotImplementedError
 
     def cancel(self) -> None:
-        """Cancel the handler. The task ends with it."""
+        """Cancel the handler. The task ends with it. If another task of the handler waits for the peer, which the
+        cancellation may not reach, the handler is told by that instead, and cancelled DISCONNECT_GRACE seconds later.
+        """
         raise NotImplementedError
 
 

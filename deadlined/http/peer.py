@@ -15,7 +15,7 @@ from .base import ConnectionBase
 from .dates import DateLine
 from .exchange import Exchange
 from .output import FEW_PARTS, LIMIT
-from .policy import Rule
+from .policy import Action, Rule
 from .settings import Settings
 from .state import CLOSING, EXCHANGE, IDLE, UPGRADED, Phase, Reason
 from .timeouts import INF
@@ -79,6 +79,13 @@ class PeerConnection(ConnectionBase):
                 return True
         # the call before this one has consumed the readiness
         return self.conn.call_when_readable(self)
+
+    def tell_others(self) -> None:
+        """End the connection, because the server's tasks are about to be cancelled, if the handler must be told of that
+        by what another task of it receives."""
+        exchange = self._exchange
+        if self.reason is None and exchange is not None and exchange.others_wait:
+            self._perform(Action(Reason.DRAIN_TIMEOUT, reset=True, cancels=True), "")
 
     # implements OutputOwner
 

@@ -33,7 +33,8 @@ IDLE_GRACE: Final = 0.1
 REUSE_GRACE: Final = 1.5
 
 # seconds that a handler may take to return after its peer has ended its side, or after it was told that the peer is
-# gone; then it is cancelled. A client that only ends its own side, as `nc` does, gets the answer of a quick handler
+# gone, or that the server ends the request; then it is cancelled. A client that only ends its own side, as `nc` does,
+# gets the answer of a quick handler
 DISCONNECT_GRACE: Final = 1.0
 
 # seconds for which a peer may take no byte, even if the deadline of a long send is later; nginx's send_timeout

@@ -103,7 +103,9 @@ class ReceivingExchange(ExchangeFacts):
             return
         self._require_no_reader()
         host = self._host
+        other = self.in_other_task
         self._watching = True
+        self.others_wait += other
         try:
             while self._link == LIVE and not self.writer.complete:
                 if host.reader.buffered > host.limits.max_head:
@@ -114,6 +116,7 @@ class ReceivingExchange(ExchangeFacts):
             return
         finally:
             self._watching = False
+            self.others_wait -= other
             if self._link == LIVE and not self.writer.complete:
                 host.watch_peer()
 
@@ -181,6 +184,22 @@ class ReceivingExchange(ExchangeFacts):
         if self._answered is not None:
             self._answered.set()
 
+    def tell_others(self) -> bool:
+        """End the exchange for a handler that is to be cancelled, if a task waits for the peer which the cancellation
+        may not reach: what that task receives tells the handler. Return False if there is no such task.
+
+        Many frameworks of asyncio wait for two tasks, one that receives and one that answers. Who ends first has the
+        other one cancelled. A cancellation of what waits for them would leave both running.
+        """
+        if not self.others_wait or self._link == DETACHED:
+            return False
+        if not self.upgraded:
+            self.kill()
+            # a socket that is closed has ended the waits
+            if self._host.transport.conn.socket.fileno() >= 0:
+                self.end_waits()
+        return True
+
     async def _next_piece(self) -> bytes:
         """Return the next piece of the body from the parser, and receive until there is one. b"" at the end."""
         reader = self._host.reader
@@ -222,7 +241,9 @@ class ReceivingExchange(ExchangeFacts):
 
     async def _receive_body(self) -> bytes:
         self._require_no_reader()
+        other = self.in_other_task
         self._receiving = True
+        self.others_wait += other
         self._paused += self._host.clock.now() - self._paused_at
         try:
             if self._host.reader.many_chunks:
@@ -233,6 +254,7 @@ class ReceivingExchange(ExchangeFacts):
             return await self._receive(deadline, rule)
         finally:
             self._receiving = False
+            self.others_wait -= other
             self._paused_at = self._host.clock.now()
             if self.task is not None and (self._response == SENT or self._link == DEAD):
                 self.task.receive_ended()

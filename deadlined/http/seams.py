@@ -27,6 +27,11 @@ class HandlerTask:
         """Set the time at which the handler's deadline passes, absolute. `inf` disarms."""
         raise NotImplementedError
 
+    @property
+    def cancels_caller(self) -> bool:
+        """True if a cancellation of the handler reaches the calling task; see `ContainedTask.cancels_caller`."""
+        raise NotImplementedError
+
     def response_started(self) -> None:
         """Note that the head of the response waits for the first piece of the body."""
         raise NotImplementedError

@@ -96,7 +96,7 @@ class WebSocket(Upgraded):
             if self.state != OPEN:
                 await checkpoint()
                 return None
-            await inbox.wait(self._host.loop)
+            await inbox.wait(self._host.loop, self._exchange)
         was_full = self.full
         message = inbox.take()
         if was_full and not self.full and self.state == OPEN:

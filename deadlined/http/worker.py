@@ -2,10 +2,13 @@
 
 Facts      A handler is foreign code: it may suspend for ever, go on after its response, leave its task in any state, or
            raise anything.
-Hazard     What a handler leaves in its task would harm the next request there.
+Hazard     What a handler leaves in its task would harm the next request there. On asyncio a cancellation reaches the
+           tasks that the handler has started only if it passes it on: who waits for one that receives and one that
+           answers, as Quart and Django do, leaves both running.
 Answer     A worker's task is contained (`runtime/tasks.py`): whatever a handler does to it ends at most its own
            request. If a handler's response is sent and the handler suspends, the connection goes on in another worker;
-           the handler stays behind in this one and keeps its deadline.
+           the handler stays behind in this one and keeps its deadline. If another task of a handler waits for the
+           peer, the handler is told by what that receives, and cancelled only if it still runs after DISCONNECT_GRACE.
 Cost       A task per busy handler.
 """
 
@@ -21,6 +24,7 @@ from ..timers import Timer
 from .base import ConnectionBase
 from .connection import Connection
 from .exchange import Exchange
+from .policy import DISCONNECT_GRACE
 from .pool import PoolWorker, WorkerPool
 from .reporting import report
 from .settings import Handler
@@ -37,6 +41,7 @@ class Worker(PoolWorker):
         "_connection",
         "_exchange",
         "_has_ended",
+        "_has_told",
         "_pool",
         "_task",
         "_timer",
@@ -45,14 +50,18 @@ class Worker(PoolWorker):
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
-        self._task: Final[ContainedTask] = pool.tasks.new(self._serve, self._before_suspend, self._ended)
+        self._task: Final[ContainedTask] = pool.tasks.new(
+            self._serve, self._before_suspend, self._ended, self._was_told
+        )
         # False until the task runs its first step
         self._arrived = False
         self._connection: Connection | None = None
         # the exchange whose handler runs now, None between two handlers
         self._exchange: Exchange | None = None
         self._timer: Timer | None = None
-        # `cancel` was called: the end of the task is not the handler's failure
+        # `cancel` was called, and has told the handler first: the timer cancels it
+        self._has_told = False
+        # the task was cancelled: the end of the task is not the handler's failure
         self._cancelled = False
         # once False the task ends after its current connection
         self._usable = True
@@ -100,15 +109,25 @@ class Worker(PoolWorker):
         self._connection = None
 
     def cancel(self) -> None:
-        self._cancelled = True
         self._usable = False
+        if self._exchange is not None and not self._has_told and self._exchange.tell_others():
+            self.arm(self._pool.poller.clock.now() + DISCONNECT_GRACE)
+            self._has_told = True
+            return
+        self._cancelled = True
         # in a later step: a send that the end of the connection has woken returns first, on asyncio, too
         self._pool.tasks.call_soon(self._task.cancel)
 
     def arm(self, when: float) -> None:
+        if self._has_told:
+            return
         if self._timer is None:
             self._timer = Timer(_expire, self)
         self._pool.poller.set_timer(self._timer, when)
+
+    @property
+    def cancels_caller(self) -> bool:
+        return self._task.cancels_caller
 
     def response_started(self) -> None:
         if self._task.runs_now:
@@ -154,7 +173,12 @@ class Worker(PoolWorker):
         handler was cancelled already: on asyncio a second cancellation would interrupt its clean-up.
         """
         exchange = self._exchange
-        if exchange is None or exchange.deadline == INF or self._cancelled:
+        if exchange is None or self._cancelled:
+            return
+        if self._has_told:
+            self.cancel()
+            return
+        if exchange.deadline == INF:
             return
         if self._connection is not None and not self._connection.detach_answered():
             self._connection.handler_expired(lateness)
@@ -215,6 +239,12 @@ class Worker(PoolWorker):
         elif failure is not None and self._usable and not isinstance(failure, KeyboardInterrupt):
             text = "a handler ended its task after its response"
             self._task.call_in_context(partial(report, logging.ERROR, text, error=failure))
+
+    def _was_told(self) -> bool:
+        """Return True if the handler was told that it ends. Tell it if it must be told before a cancellation."""
+        if not self._has_told and self._connection is not None:
+            self._connection.tell_others()
+        return self._has_told
 
     def _before_suspend(self) -> None:
         """Called when the task suspends: send its output, call workers for the other connections, and let its own go on

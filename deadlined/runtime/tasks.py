@@ -56,6 +56,12 @@ class ContainedTask:
         """True if the calling task is this one."""
         raise NotImplementedError
 
+    @property
+    def cancels_caller(self) -> bool:
+        """True if `cancel` reaches the calling task, which is this one or one that foreign code has started in it: on
+        trio its nurseries see to that. On asyncio another task is cancelled only if the foreign code does it."""
+        raise NotImplementedError
+
     def close_generators(self) -> Awaitable[None] | None:
         """Return an awaitable that closes the async generators which foreign code has abandoned, None if there are
         none that the task must close itself."""
@@ -104,6 +110,7 @@ class ContainedTasks:
         body: Callable[[], Awaitable[None]],
         before_suspend: Callable[[], object],
         ended: Callable[[BaseException | None], object],
+        was_told: Callable[[], bool] = bool,
     ) -> ContainedTask:
         """Make a task, to be started with `start`.
 
@@ -111,7 +118,9 @@ class ContainedTasks:
         `parks`, else once for each `ContainedTask.watch`, soon after the suspension. `ended(failure)` is called once
         the task has ended, with its exception, or None if it has returned or was cancelled; not for tasks that end with
         the block. On asyncio foreign code may cancel the task, or raise the CancelledError of something else: then that
-        is the exception. Neither must raise. What `ended` sets in context variables no task finds.
+        is the exception. `was_told()` is asked on asyncio when the block ends: if the foreign code was told to end, the
+        task is cancelled a second later than others. None of these must raise. What `ended` sets in context variables
+        no task finds.
         """
         raise NotImplementedError
 

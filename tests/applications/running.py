@@ -115,8 +115,8 @@ def deadlined(site: str, loop: str, *options: str, lifespan: bool = True, **vari
 
 
 @contextmanager
-def on_the_wrong_loop(site: str, loop: str, *options: str) -> Iterator[Server]:
-    """Run `deadlined serve` with a site whose requests fail."""
+def unchecked(site: str, loop: str, *options: str) -> Iterator[Server]:
+    """Run `deadlined serve` with a site whose requests fail or are cut."""
     command = (*COMMAND, "serve", f"tests.applications.sites.{site}", "--port=0", f"--loop={loop}", "--no-access-log")
     with process('"listening"', *command, *options) as server:
         server.wait_until_ready(server.out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.applications.running import on_the_wrong_loop
+from tests.applications.running import unchecked
 
 WRONG = [
     ("django_site:app", "trio", "asyncio", ()),
@@ -20,7 +20,7 @@ WRONG = [
 def test_the_log_names_the_loop_that_is_needed_once(
     site: str, loop: str, needed: str, options: tuple[str, ...]
 ) -> None:
-    with on_the_wrong_loop(site, loop, *options) as server:
+    with unchecked(site, loop, *options) as server:
         with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
             assert [client.get("/hello/you").status_code for _ in range(3)] == [500] * 3
         assert server.end() == 0

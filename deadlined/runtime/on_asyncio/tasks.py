@@ -7,7 +7,7 @@ Hazard     A task that ran two requests would mix them up, and a cancellation th
 Answer     A task runs foreign code again only if the code before has returned without suspending, and has left no
            trace (`traces.py`): nobody could tell it from a new task. Of what foreign code raises only a cancellation
            and KeyboardInterrupt, which is the operator's, leave the task. The block cancels what is left again and
-           again until all tasks have ended.
+           again until all tasks have ended; from its end on nothing else does.
 Cost       A task per request that suspends, as in other servers.
 """
 
@@ -55,12 +55,14 @@ class AsyncioTasks(ContainedTasks):
         the end, else the error of the block: compiled code that suspends here would not find that error again."""
         self._closed = True
         interrupted: asyncio.CancelledError | None = None
+        again = False
         again_at = -math.inf
         while self._tasks:
             now = self.loop.time()
             if now >= again_at:
+                self._cancel_all(again)
+                again = True
                 again_at = now + _CANCEL_AGAIN
-                self._cancel_all()
             try:
                 await asyncio.wait([task.task for task in self._tasks], timeout=again_at - now)
                 # the tasks' callbacks run after this one's wake
@@ -73,17 +75,24 @@ class AsyncioTasks(ContainedTasks):
             raise error
         return None
 
-    def _cancel_all(self) -> None:
+    def _cancel_all(self, again: bool) -> None:
         for task in self._tasks:
-            task.cancel()
+            if again or not task.was_told():
+                cancel(task.task)
+
+    @property
+    def closed(self) -> bool:
+        """True once the block ends."""
+        return self._closed
 
     def new(
         self,
         body: Callable[[], Awaitable[None]],
         before_suspend: Callable[[], object],
         ended: Callable[[BaseException | None], object],
+        was_told: Callable[[], bool] = bool,
     ) -> ContainedTask:
-        return AsyncioTask(self, body, before_suspend, ended)
+        return AsyncioTask(self, body, before_suspend, ended, was_told)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         self.loop.call_soon(function, context=self.origin.copy())
@@ -127,6 +136,7 @@ class AsyncioTask(ContainedTask):
         "_tasks",
         "_traces",
         "task",
+        "was_told",
     )
 
     def __init__(
@@ -135,12 +145,14 @@ class AsyncioTask(ContainedTask):
         body: Callable[[], Awaitable[None]],
         before_suspend: Callable[[], object],
         ended: Callable[[BaseException | None], object],
+        was_told: Callable[[], bool],
     ) -> None:
         self._tasks: Final = tasks
         # the owner's methods; None once the task has ended, because the owner refers to this object
         self._body: Any = body
         self._before_suspend: Any = before_suspend
         self._ended: Any = ended
+        self.was_told: Any = was_told
         self._failure: BaseException | None = None
         # `cancel` was called: a cancellation that ends the task is the owner's
         self._cancelled = False
@@ -164,7 +176,8 @@ class AsyncioTask(ContainedTask):
 
     def cancel(self) -> None:
         self._cancelled = True
-        if self.task is not None:
+        # the end of the block cancels it, and a second cancellation would interrupt its clean-up
+        if self.task is not None and not self._tasks.closed:
             cancel(self.task)
 
     def entered(self) -> None:
@@ -197,6 +210,10 @@ class AsyncioTask(ContainedTask):
         task = self.task
         # in a callback of the loop no task is current
         return task is not None and _current_task(self._tasks.loop) is task
+
+    @property
+    def cancels_caller(self) -> bool:
+        return self.runs_now
 
     def close_generators(self) -> Awaitable[None] | None:
         """Return None: the event loop closes abandoned async generators in tasks of their own."""
@@ -239,5 +256,5 @@ class AsyncioTask(ContainedTask):
 
     def _forget(self) -> None:
         """Break the reference cycles of a task that has ended. It keeps its error, whose frames refer to this one."""
-        self._body = self._before_suspend = self._ended = None
+        self._body = self._before_suspend = self._ended = self.was_told = None
         self._failure = self._foreign = self._last_context = self._traces = self.task = None

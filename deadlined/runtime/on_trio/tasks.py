@@ -69,6 +69,7 @@ class TrioTasks(ContainedTasks):
         body: Callable[[], Awaitable[None]],
         before_suspend: Callable[[], object],
         ended: Callable[[BaseException | None], object],
+        was_told: Callable[[], bool] = bool,
     ) -> ContainedTask:
         return TrioTask(self, body, before_suspend, ended)
 
@@ -165,6 +166,10 @@ class TrioTask(ContainedTask):
     @property
     def runs_now(self) -> bool:
         return self._hook is not None and self._hook.runs
+
+    @property
+    def cancels_caller(self) -> bool:
+        return True
 
     def close_generators(self) -> Awaitable[None] | None:
         return self._close_abandoned() if self._abandoned else None

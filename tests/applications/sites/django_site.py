@@ -46,6 +46,7 @@ settings.configure(
 # that a page is not found, for example
 logging.getLogger("django").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronous iterators")
+log = logging.getLogger("site")
 finished: list[str] = []
 closed: list[str] = []
 
@@ -139,6 +140,28 @@ async def fail_in_the_loop(_: HttpRequest) -> HttpResponse:
     raise LookupError("meant to fail")
 
 
+async def slow(_: HttpRequest) -> HttpResponse:
+    log.info("slow has begun")
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        log.info("slow was cancelled")
+        raise
+    return HttpResponse("done")
+
+
+async def endless(_: HttpRequest) -> StreamingHttpResponse:
+    async def lines() -> AsyncIterator[str]:
+        try:
+            yield "line\n"
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            log.info("endless was cancelled")
+            raise
+
+    return StreamingHttpResponse(lines(), content_type="text/plain")
+
+
 async def requests_finished(_: HttpRequest) -> HttpResponse:
     return JsonResponse({"finished": len(finished), "closed": len(closed)})
 
@@ -158,6 +181,8 @@ urlpatterns = [
     path("secret", secret),
     path("fail", fail),
     path("fail/in-the-loop", fail_in_the_loop),
+    path("slow", slow),
+    path("endless", endless),
     path("finished", requests_finished),
 ]
 

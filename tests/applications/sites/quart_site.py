@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
@@ -87,6 +88,16 @@ def pages(app: Quart, finished: list[str]) -> None:
         app.add_background_task(work)
         return "begun"
 
+    @app.get("/slow")
+    async def slow() -> str:
+        log.info("slow has begun")
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            log.info("slow was cancelled")
+            raise
+        return "done"
+
     @app.get("/finished")
     async def finished_so_far() -> Any:
         return finished
@@ -114,6 +125,15 @@ def errors(app: Quart) -> None:
     @app.errorhandler(ArithmeticError)
     async def on_arithmetic(_: Exception) -> Any:
         return "no tea", 418
+
+    @app.websocket("/waiting")
+    async def waiting() -> None:
+        await websocket.accept()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            log.info("waiting was cancelled")
+            raise
 
     @app.websocket("/chat")
     async def chat() -> None:
