@@ -135,6 +135,8 @@ class Service:
             reasons=dict(statistics.reasons),
             uptime=round(current_time() - started, 3),
         )
+        if self._stopper is not None:
+            self._stopper.served(self.exit_code)
 
     async def _serve_content(
         self, listeners: list[Listener], context: ssl.SSLContext | None, garbage: GarbageWatch

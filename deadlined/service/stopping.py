@@ -8,7 +8,9 @@ Hazard     A drain that the event loop performs never begins if the loop is bloc
 Answer     The handler starts a thread that ends the process MARGIN after the drain's deadline, whatever happens, and
            only then tells the event loop. If no thread can be started, an alarm of the kernel's takes its place, which
            ends the process by SIGALRM, but process 1 only between two bytecodes. A second signal moves that deadline to
-           its own time. The handler stays after the drain; Python's end ignores signals (`signals.py`).
+           its own time. Once serving has ended, MARGIN is left, because Python waits for threads of the application,
+           and the exit code is the drain's. The handler stays after the drain; Python's end ignores signals
+           (`signals.py`).
 Cost       One sleeping thread during a drain. While the main thread is in one call of C code, nothing of this begins:
            with --workers and --reload another process ends this one then, a single process waits for that call.
 """
@@ -28,6 +30,7 @@ from typing import Any
 from ..http import REUSE_GRACE
 from ..runtime import call_soon
 from .children import children_get
+from .errors import FAILED
 from .hangup import Hangup
 from .last_resort import exit_now
 from .signals import ignore_stops
@@ -88,6 +91,8 @@ class Stopper:
         # MARGIN runs from the second one
         self._cut = False
         self._left = False
+        # the exit code once serving has ended
+        self._earned: int | None = None
         self._call_soon = call_soon()
         self._before: dict[signal.Signals, Any] = {}
 
@@ -116,8 +121,15 @@ class Stopper:
         self._name = self._name or name
         drain = self._drain()
         if drain < math.inf:
-            _end_later(drain, f"the drain of {drain:g} s")
+            _end_later(drain, partial(self._end_process, f"the drain of {drain:g} s"))
         self._call_soon(self._begin_drain)
+
+    def served(self, code: int) -> None:
+        """Note that serving has ended, and with which exit code. After a drain nothing but the end of Python is left,
+        which waits for threads of the application: if the process still exists MARGIN seconds from now, it exits so."""
+        self._earned = code
+        if self._begun:
+            _end_later(0.0, partial(self._end_process, f"{MARGIN:g} s of the end of its drain"))
 
     def __exit__(self, *_: object) -> None:
         self._left = True
@@ -147,7 +159,7 @@ class Stopper:
     def _end_now(self, end: Callable[[], object]) -> None:
         if not self._cut:
             self._cut = True
-            _end_later(0.0, f"{MARGIN:g} s of another signal")
+            _end_later(0.0, partial(self._end_process, f"{MARGIN:g} s of another signal"))
         if not self._left:
             # else the event loop may be closed
             self._call_soon(end)
@@ -155,31 +167,37 @@ class Stopper:
     def _begin_drain(self) -> None:
         self._begin(self._name)
 
+    def _end_process(self, limit: str) -> None:
+        try:
+            left = "" if self._earned is None else _threads_left()
+            print(f"deadlined: the process did not end within {limit}; ending it{left}", file=sys.stderr, flush=True)
+        finally:
+            # also if stderr is closed or broken
+            exit_now(FAILED if self._earned is None else self._earned)
 
-def _end_later(seconds: float, limit: str) -> None:
-    """End the process MARGIN after `seconds` from now. `limit` says for people within what it did not end."""
+
+def _threads_left() -> str:
+    """Name the threads for which Python waits at its end; "" if there are none."""
+    others = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+    return f"; it has waited for the threads {', '.join(one.name for one in others)}" if others else ""
+
+
+def _end_later(seconds: float, end: Callable[[], object]) -> None:
+    """Have the process ended by `end()` MARGIN after `seconds` from now."""
     # a thread refuses to sleep for three centuries
     seconds = min(seconds + MARGIN, threading.TIMEOUT_MAX)
     try:
-        watchdog = threading.Timer(seconds, _end_process, (limit,))
+        watchdog = threading.Timer(seconds, end)
         watchdog.daemon = True
         watchdog.start()
     except Exception:
         # the process may have no more threads, which may be why it is ended
-        _end_by_alarm(seconds, limit)
+        _end_by_alarm(seconds, end)
 
 
-def _end_by_alarm(seconds: float, limit: str) -> None:
+def _end_by_alarm(seconds: float, end: Callable[[], object]) -> None:
     """End the process in `seconds`, without a thread."""
     # The default needs no bytecode to run, but the kernel does not end process 1, the first of a container, by it.
-    action = signal.SIG_DFL if os.getpid() != 1 else lambda *_: _end_process(limit)
+    action = signal.SIG_DFL if os.getpid() != 1 else lambda *_: end()
     signal.signal(signal.SIGALRM, action)
     signal.setitimer(signal.ITIMER_REAL, seconds)
-
-
-def _end_process(limit: str) -> None:
-    try:
-        print(f"deadlined: the process did not end within {limit}; ending it", file=sys.stderr, flush=True)
-    finally:
-        # also if stderr is closed or broken
-        exit_now(1)

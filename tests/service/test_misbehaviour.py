@@ -42,6 +42,10 @@ async def answer(send, body=b"fine"):
 async def fine(send):
     await answer(send)
 
+async def leave_a_thread(send):
+    threading.Thread(target=threading.Event().wait, name="left over").start()
+    await answer(send)
+
 async def pid(send):
     await answer(send, b"%d" % os.getpid())
 
@@ -331,6 +335,15 @@ def test_a_process_without_threads_is_ended_when_its_drain_does_not_end(start: S
         process.wait_until_busy()
         process.signal()
         assert process.end() == (-signal.SIGALRM, "")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_thread_that_is_left_does_not_hold_the_end_for_the_whole_drain(start: Starter, workers: str) -> None:
+    process = start("bad:app", "--drain", "1h", "--workers", workers)
+    assert body(process, "leave_a_thread") == "fine"
+    process.signal()
+    code, err = process.end()
+    assert (code, err.count("it has waited for the threads left over")) == (0, 1)
 
 
 def test_process_1_without_threads_is_ended_when_its_drain_does_not_end(start: Starter) -> None:

@@ -185,3 +185,23 @@ def test_one_that_is_replaced_has_time_and_one_that_a_person_waits_for_has_none(
 ) -> None:
     assert reuse_grace(name, reloads=reloads) == grace
     assert 0.0 < REUSE_GRACE < REPLACED_GRACE
+
+
+@pytest.mark.parametrize("code", [0, 4])
+async def test_a_process_that_has_served_has_a_margin_and_keeps_its_exit_code(
+    code: int, hangup: Hangup, limits: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exits: list[int] = []
+    monkeypatch.setattr("deadlined.service.stopping.exit_now", exits.append)
+    with Stopper(lambda: 30.0, bool, bool, hangup, bool) as stopper:
+        stopper.request("SIGTERM")
+    stopper.served(code)
+    assert limits == [30.0 + MARGIN, MARGIN]
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait, name="left over", daemon=False)
+    thread.start()
+    stopper._end_process("2 s")
+    release.set()
+    thread.join()
+    assert exits == [code]
+    assert "left over" in capsys.readouterr().err
