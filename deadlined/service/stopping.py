@@ -8,9 +8,9 @@ Hazard     A drain that the event loop performs never begins if the loop is bloc
 Answer     The handler starts a thread that ends the process MARGIN after the drain's deadline, whatever happens, and
            only then tells the event loop. If no thread can be started, an alarm of the kernel's takes its place, which
            ends the process by SIGALRM, but process 1 only between two bytecodes. A second signal moves that deadline to
-           its own time. Once serving has ended, MARGIN is left, because Python waits for threads of the application,
-           and the exit code is the drain's. The handler stays after the drain; Python's end ignores signals
-           (`signals.py`).
+           its own time. Once serving has ended, EXIT_GRACE is left at most, because Python waits for threads of the
+           application, and the exit code is the drain's. The handler stays after the drain; Python's end ignores
+           signals (`signals.py`).
 Cost       One sleeping thread during a drain. While the main thread is in one call of C code, nothing of this begins:
            with --workers and --reload another process ends this one then, a single process waits for that call.
 """
@@ -38,6 +38,10 @@ from .starting import replaced_by
 
 # seconds after the drain's deadline in which the process may end by itself
 MARGIN = 2.0
+
+# seconds for the end of Python: for threads of the application, and what it has told `atexit`. Sentry sends what it has
+# for two seconds; Docker kills ten seconds after its signal
+EXIT_GRACE = 5.0
 
 # seconds since its last response for which a worker process that others replace keeps an idle connection: nobody waits
 # for its end. Half a second below the period of a client that asks every five seconds
@@ -121,15 +125,16 @@ class Stopper:
         self._name = self._name or name
         drain = self._drain()
         if drain < math.inf:
-            _end_later(drain, partial(self._end_process, f"the drain of {drain:g} s"))
+            _end_later(drain + MARGIN, partial(self._end_process, f"the drain of {drain:g} s"))
         self._call_soon(self._begin_drain)
 
     def served(self, code: int) -> None:
         """Note that serving has ended, and with which exit code. After a drain nothing but the end of Python is left,
-        which waits for threads of the application: if the process still exists MARGIN seconds from now, it exits so."""
+        which waits for threads of the application: if the process still exists EXIT_GRACE seconds from now, it exits
+        so."""
         self._earned = code
         if self._begun:
-            _end_later(0.0, partial(self._end_process, f"{MARGIN:g} s of the end of its drain"))
+            _end_later(EXIT_GRACE, partial(self._end_process, f"{EXIT_GRACE:g} s of the end of its drain"))
 
     def __exit__(self, *_: object) -> None:
         self._left = True
@@ -159,7 +164,7 @@ class Stopper:
     def _end_now(self, end: Callable[[], object]) -> None:
         if not self._cut:
             self._cut = True
-            _end_later(0.0, partial(self._end_process, f"{MARGIN:g} s of another signal"))
+            _end_later(MARGIN, partial(self._end_process, f"{MARGIN:g} s of another signal"))
         if not self._left:
             # else the event loop may be closed
             self._call_soon(end)
@@ -183,9 +188,9 @@ def _threads_left() -> str:
 
 
 def _end_later(seconds: float, end: Callable[[], object]) -> None:
-    """Have the process ended by `end()` MARGIN after `seconds` from now."""
+    """Have the process ended by `end()` in `seconds`."""
     # a thread refuses to sleep for three centuries
-    seconds = min(seconds + MARGIN, threading.TIMEOUT_MAX)
+    seconds = min(seconds, threading.TIMEOUT_MAX)
     try:
         watchdog = threading.Timer(seconds, end)
         watchdog.daemon = True

@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from deadlined.http import REUSE_GRACE
 from deadlined.service.hangup import Hangup
-from deadlined.service.stopping import MARGIN, REPLACED_GRACE, Stopper, reuse_grace
+from deadlined.service.stopping import EXIT_GRACE, MARGIN, REPLACED_GRACE, Stopper, reuse_grace
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_one_that_is_replaced_has_time_and_one_that_a_person_waits_for_has_none(
 
 
 @pytest.mark.parametrize("code", [0, 4])
-async def test_a_process_that_has_served_has_a_margin_and_keeps_its_exit_code(
+async def test_a_process_that_has_served_has_some_seconds_and_keeps_its_exit_code(
     code: int, hangup: Hangup, limits: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exits: list[int] = []
@@ -196,11 +196,11 @@ async def test_a_process_that_has_served_has_a_margin_and_keeps_its_exit_code(
     with Stopper(lambda: 30.0, bool, bool, hangup, bool) as stopper:
         stopper.request("SIGTERM")
     stopper.served(code)
-    assert limits == [30.0 + MARGIN, MARGIN]
+    assert limits == [30.0 + MARGIN, EXIT_GRACE]
     release = threading.Event()
     thread = threading.Thread(target=release.wait, name="left over", daemon=False)
     thread.start()
-    stopper._end_process("2 s")
+    stopper._end_process("5 s")
     release.set()
     thread.join()
     assert exits == [code]
