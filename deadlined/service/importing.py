@@ -62,10 +62,10 @@ def require_module(name: str, directory: Path) -> None:
     bare = module_name.removesuffix(".py")
     # with dots for directories, too
     file = f"{bare if '/' in bare else bare.replace('.', '/')}.py"
-    if "/" in module_name or (bare != module_name and (directory / file).is_file()):
+    if "/" in module_name or (bare != module_name and _is_file(directory / file)):
         parts = Path(file).with_suffix("").parts
         meant = ".".join(part for part in parts if part not in (".", "/"))
-        exists = (directory / file).is_file() and not Path(file).is_absolute() and ".." not in parts
+        exists = _is_file(directory / file) and not Path(file).is_absolute() and ".." not in parts
         near = [f"{meant}:{attribute or 'app'}"] if exists else []
         raise wrong(name, f"{module_name!r} is a file, not a module", _did_you_mean(near))
     if not all(module_name.split(".")):
@@ -75,7 +75,15 @@ def require_module(name: str, directory: Path) -> None:
 def _is_of_settings(name: str) -> bool:
     """Return True if what was given for an application is the name of a file that is to be read with --config."""
     suffix = Path(name).suffix
-    return ":" not in name and (suffix == ".toml" or (suffix not in ("", ".py") and Path(name).is_file()))
+    return ":" not in name and (suffix == ".toml" or (suffix not in ("", ".py") and _is_file(Path(name))))
+
+
+def _is_file(path: Path) -> bool:
+    """Return True if it is known to be a file: the user may not be allowed to search the directory."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def find(name: str, directory: Path, is_app: Callable[[Any], bool]) -> tuple[Any, str]:

@@ -171,6 +171,18 @@ def test_a_file_of_settings_is_one_for_config(here: Path, name: str) -> None:
     assert str(refusal(name)).endswith(f"{name!r} is a file, not a module; did you mean --config {name}?")
 
 
+def test_no_file_is_looked_for_in_a_directory_that_may_not_be_searched(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(here, APP)
+
+    def refuse(_: Path) -> bool:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    assert str(refusal("shop.conf")).startswith("cannot load the application 'shop.conf': there is no module 'shop'")
+
+
 def test_an_application_of_another_name_is_suggested(here: Path) -> None:
     write(here, f"import json\n{APP.replace('app', 'site')}\ndef helper(): ...\nclass Shop: ...")
     assert str(refusal(MODULE)).endswith(f"has no attribute 'app'; did you mean '{MODULE}:site'?")
