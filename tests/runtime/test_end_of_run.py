@@ -117,8 +117,12 @@ def test_a_server_in_a_system_task_drains() -> None:
     assert app.events == ["startup", "response", "shutdown"]
 
 
+@pytest.mark.parametrize("more", [0, 2])
 @pytest.mark.parametrize("place", ["main", "system"])
-def test_a_callback_that_ends_the_run_leaves_the_pump_to_the_clean_up(place: str) -> None:
+def test_a_callback_that_ends_the_run_leaves_the_pump_to_the_clean_up(
+    place: str, more: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So do `more` callbacks after it, which are logged."""
     done: list[float] = []
 
     async def step() -> None:
@@ -129,7 +133,8 @@ def test_a_callback_that_ends_the_run_leaves_the_pump_to_the_clean_up(place: str
         raise SystemExit
 
     async def main() -> None:
-        after_func(1, fail)
+        for when in range(1, 2 + more):
+            after_func(when, fail)
         if place == "system":
             spawn_system_task(in_clean_up, step)
             await trio.sleep_forever()
@@ -140,6 +145,9 @@ def test_a_callback_that_ends_the_run_leaves_the_pump_to_the_clean_up(place: str
     assert isinstance(caught.value.__cause__, BaseExceptionGroup)
     assert caught.value.__cause__.split(SystemExit)[0] is not None
     assert done == [6]
+    assert [record.getMessage() for record in caplog.records] == [
+        "a timer's callback has failed while the run ends"
+    ] * more
 
 
 def test_so_does_a_system_task_that_fails() -> None:

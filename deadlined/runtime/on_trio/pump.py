@@ -19,6 +19,7 @@ This module is interpreted: around a compiled coroutine trio would put a frame o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final
@@ -31,6 +32,8 @@ from ...poll.timerfd import TimerFd
 from ...timers.timer import INF
 from .instruments import runs_in_asyncio
 from .last import while_others_are_left
+
+_log: Final = logging.getLogger("deadlined.runtime")
 
 # a mark in `Task.custom_sleep_data`, which trio sets to None when it schedules the task
 _ASLEEP: Final = object()
@@ -65,7 +68,7 @@ class Pump(trio.abc.Instrument):
             self._failure = None
             assert task.parent_nursery is not None
             task.parent_nursery.cancel_scope.cancel()
-            await while_others_are_left(self._pump)
+            await while_others_are_left(self._pump_on)
             raise
         finally:
             self._task = None
@@ -83,6 +86,17 @@ class Pump(trio.abc.Instrument):
                 raise self._failure
             # a deadline has cancelled the scope; there may be events as well
             self._poller.poll(0.0)
+
+    async def _pump_on(self) -> None:
+        """Do what `_pump` does at the end of a run, which a timer's callback that fails cannot end once more."""
+        while True:
+            try:
+                await self._pump()
+            except (Exception, trio.Cancelled):
+                raise
+            except BaseException as failure:
+                self._failure = None
+                _log.error("a timer's callback has failed while the run ends", exc_info=failure)
 
     async def _poll_until_a_deadline(self) -> None:
         task = current_task()
