@@ -41,6 +41,11 @@ LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 _SO_NWRITE: Final = 0x1024
 
 
+# errors that do not say that the peer's stream has broken: EPIPE only that it reads no more, after its end or after an
+# error that was told before; the others that the kernel refuses one call
+_UNBROKEN: Final = frozenset((errno.EPIPE, errno.EMSGSIZE, errno.ENOBUFS, errno.ENOMEM, errno.EINVAL))
+
+
 class StreamSocket:
     """The calls of a connected stream socket, which never wait. Errors are translated."""
 
@@ -100,8 +105,7 @@ class StreamSocket:
         return broken_error(error)
 
     def _note(self, code: int) -> None:
-        # EPIPE says only that the peer reads no more: its own stream has ended, or has broken before
-        if code and code != errno.EPIPE:
+        if code and code not in _UNBROKEN:
             self._broken = code
 
 

@@ -121,6 +121,19 @@ async def test_a_stream_that_was_reset_does_not_end_although_a_send_was_told(loo
 
 
 @on_each_loop
+async def test_a_call_that_the_kernel_refuses_does_not_break_the_stream(loop: Loop) -> None:
+    async with tcp_pair() as (conn, peer):
+        with pytest.raises(BrokenResourceError) as refused:
+            conn.try_send_parts([b"x"] * 5_000)
+        assert refused.value.errno == errno.EMSGSIZE
+        await peer.send_all(b"all")
+        await peer.send_eof()
+        await loop.settle()
+        assert await conn.receive_some() == b"all"
+        assert await conn.receive_some() == b""
+
+
+@on_each_loop
 async def test_a_stream_that_was_reset_stays_so_for_receives(loop: Loop) -> None:
     async with tcp_pair() as (conn, peer):
         peer.abort()
