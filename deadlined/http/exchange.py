@@ -219,8 +219,13 @@ class Exchange(ReceivingExchange):
     async def let_sends_return(self) -> None:
         """Let the sends that wait return. A checkpoint; it waits for the peer as they do, if the response is complete.
         For who has ended a wait because it is, and whose caller may cancel those sends then."""
-        while self._sending and self.writer.complete and self.waits_for_peer:
-            await self._host.output.wait_for_room()
+        other = self.in_other_task
+        self.count_others(other)
+        try:
+            while self._sending and self.writer.complete and self.waits_for_peer and not self._ends_listening:
+                await self._host.output.wait_for_room()
+        finally:
+            self.count_others(-other)
         await checkpoint()
 
     async def wait_taken(self) -> None:

@@ -20,6 +20,7 @@ class ExchangeFacts:
         "_answered",
         "_body",
         "_discarded",
+        "_ends_listening",
         "_host",
         "_interrupted",
         "_late_sends",
@@ -81,6 +82,8 @@ class ExchangeFacts:
         self._waits_end = False
         # the connection has read and discarded some of the body
         self._discarded = False
+        # `let_sends_return` does not wait any more
+        self._ends_listening = False
         # `tell` was called
         self._told = False
         # set when the response is complete or the exchange is dead; made when needed
@@ -192,6 +195,10 @@ class ExchangeFacts:
     def reads(self) -> bool:
         """True while a task of the handler waits for bytes of the socket."""
         return self._receiving or self._watching
+
+    def count_others(self, more: int) -> None:
+        """Note that `more` tasks wait for the peer which a cancellation of the handler may not reach."""
+        self.others_wait += more
 
     @property
     def in_other_task(self) -> bool:

@@ -63,11 +63,11 @@ class Inbox:
         waiter = host.waiter()
         self._receivers.append(waiter)
         other = exchange.in_other_task
-        exchange.others_wait += other
+        exchange.count_others(other)
         try:
             await waiter.park(lambda: self._receivers.remove(waiter))
         finally:
-            exchange.others_wait -= other
+            exchange.count_others(-other)
 
     def wake(self) -> None:
         """Wake all tasks that wait: each must see whether there is a message for it."""

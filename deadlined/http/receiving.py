@@ -105,7 +105,7 @@ class ReceivingExchange(ExchangeFacts):
         host = self._host
         other = self.in_other_task
         self._watching = True
-        self.others_wait += other
+        self.count_others(other)
         try:
             while self._link == LIVE and not self.writer.complete:
                 if host.reader.buffered > host.limits.max_head:
@@ -116,7 +116,7 @@ class ReceivingExchange(ExchangeFacts):
             return
         finally:
             self._watching = False
-            self.others_wait -= other
+            self.count_others(-other)
             if self._link == LIVE and not self.writer.complete:
                 host.watch_peer()
 
@@ -191,8 +191,13 @@ class ReceivingExchange(ExchangeFacts):
         Many frameworks of asyncio wait for two tasks, one that receives and one that answers. Who ends first has the
         other one cancelled. A cancellation of what waits for them would leave both running.
         """
-        if not self.others_wait or self._link == DETACHED:
+        if not self.others_wait:
             return False
+        if self._link == DETACHED:
+            # one that waits for the sends of a complete response, which leaves all the same
+            self._ends_listening = True
+            self._host.output.wake_senders()
+            return True
         if not self.upgraded:
             self.kill()
             # a socket that is closed has ended the waits
@@ -243,7 +248,7 @@ class ReceivingExchange(ExchangeFacts):
         self._require_no_reader()
         other = self.in_other_task
         self._receiving = True
-        self.others_wait += other
+        self.count_others(other)
         self._paused += self._host.clock.now() - self._paused_at
         try:
             if self._host.reader.many_chunks:
@@ -254,7 +259,7 @@ class ReceivingExchange(ExchangeFacts):
             return await self._receive(deadline, rule)
         finally:
             self._receiving = False
-            self.others_wait -= other
+            self.count_others(-other)
             self._paused_at = self._host.clock.now()
             if self.task is not None and (self._response == SENT or self._link == DEAD):
                 self.task.receive_ended()

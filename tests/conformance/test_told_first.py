@@ -50,6 +50,13 @@ async def send_much(scope: Scope, send: Send) -> None:
     await asyncio.Event().wait()
 
 
+async def send_all_and_wait(scope: Scope, send: Send) -> None:
+    """The listener waits for this send to return, which the complete response has told of its end."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": MUCH})
+    await asyncio.Event().wait()
+
+
 async def accept_and_wait(scope: Scope, send: Send) -> None:
     await send(ACCEPT)
     await asyncio.Event().wait()
@@ -120,6 +127,7 @@ CASES: dict[str, tuple[bytes, Answer, End, dict[str, Any]]] = {
     "handler": (GET, never, run_to_its_end, {"handler": 2}),
     "handler, in a body": (post(10), never, run_to_its_end, {"handler": 2}),
     "handler, in a response": (GET, send_much, run_to_its_end, {"handler": 2}),
+    "handler, behind a whole response": (GET, send_all_and_wait, run_to_its_end, {"handler": 2}),
     "handler, before more requests": (PIPELINED, never, run_to_its_end, {"handler": 2}),
     "handler, before the accept": (HANDSHAKE, never, run_to_its_end, {"handler": 2}),
     "handler, of a websocket": (HANDSHAKE, accept_with_a_deadline, run_to_its_end, {}),
@@ -128,12 +136,15 @@ CASES: dict[str, tuple[bytes, Answer, End, dict[str, Any]]] = {
     "drain": (GET, never, drain, {"drain": 2}),
     "drain, in a body": (post(10), never, drain, {"drain": 2}),
     "drain, in a response": (GET, send_much, drain, {"drain": 2}),
+    "drain, behind a whole response": (GET, send_all_and_wait, drain, {"drain": 2}),
     "drain, of a websocket": (HANDSHAKE, accept_and_wait, drain, {"drain": 0.5}),
     "cut": (GET, never, cut, {}),
+    "cut, behind a whole response": (GET, send_all_and_wait, cut, {}),
     "cut, of a websocket": (HANDSHAKE, accept_and_wait, cut, {}),
     "cancel": (GET, never, cancel, {}),
     "cancel, in a body": (post(10), never, cancel, {}),
     "cancel, in a response": (GET, send_much, cancel, {}),
+    "cancel, behind a whole response": (GET, send_all_and_wait, cancel, {}),
     "cancel, before more requests": (PIPELINED, never, cancel, {}),
     "cancel, of a websocket": (HANDSHAKE, accept_and_wait, cancel, {}),
 }
@@ -160,7 +171,10 @@ async def test_one_that_waits_for_two_tasks_learns_by_what_it_receives_that_it_i
             await site.serving.wait()
     kind = "websocket.disconnect" if sent is HANDSHAKE else "http.disconnect"
     assert (seen.told[-1], seen.app, seen.answering) == (kind, "returned", "cleaned up")
-    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+    said = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
+    # the client has its whole response, so nothing else says that the deadline has passed
+    is_late = case == "handler, behind a whole response"
+    assert said == ["GET /: cancelled after its response, by the handler deadline"] * is_late
 
 
 # how long it takes
