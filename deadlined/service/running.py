@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -177,8 +178,8 @@ class Service:
         drain = ProcessDrain(server, self._log, self._drain_time, self._begin_drain)
         watchdog = LoopWatchdog(self._notifier)
         async with open_group() as group:
-            self._stopper = self._stopper_of(drain)
-            with self._stopper, self._stall_watch() as stalls:
+            stopper = self._stopper = self._stopper_of(drain)
+            with stopper, self._stall_watch() as stalls:
                 # a signal from before, which an event loop may keep until its main task waits, is raised here
                 await checkpoint()
                 self._starting.has_served = True
@@ -188,7 +189,7 @@ class Service:
                     watchdog.begin()
                     if link is not None:
                         link.report_ready()
-                        group.start_soon(link.follow, self._orders(server, drain))
+                        group.start_soon(link.follow, self._orders(server, partial(stopper.end_now, drain.cut)))
 
                 group.start_soon(self._content.attend)
                 await server.serve(listeners, task_status=SimpleNamespace(started=started))
@@ -208,8 +209,8 @@ class Service:
         cut = drain.cut if self._link is None and not self._config.reload else None
         return Stopper(self._drain_time, drain.begin, cut, self._hangup, lambda: self._reload("SIGHUP"))
 
-    def _orders(self, server: HttpServer, drain: ProcessDrain) -> Orders:
-        return Orders(self._note_stop, drain.cut, self._reply, Accepting(server).change, self._take_over)
+    def _orders(self, server: HttpServer, end: Callable[[], object]) -> Orders:
+        return Orders(self._note_stop, end, self._reply, Accepting(server).change, self._take_over)
 
     def _stall_watch(self) -> StallWatch:
         threshold, log = self._config.stall_log, self._voice.thread_log

@@ -66,8 +66,8 @@ class Stopper:
     or begins a drain as `request` does.
 
     The first SIGTERM or SIGINT calls `begin(signal name)` in the run, unless `request` has done so, each later one
-    `end()`. If the process still exists MARGIN seconds after the drain, or after the second signal, it exits with 1.
-    After the `with` a signal only begins that time.
+    `end()`. If the process still exists MARGIN seconds after the drain, or after the second signal, it exits, with
+    1 or with what `served` was told. After the `with` a signal only begins that time.
 
     `end` is None in a worker process and under --reload, where another process ends this one. SIGHUP then begins the
     drain as well: a supervisor replaces a worker process that has drained, and nothing would replace a single process.
@@ -159,9 +159,11 @@ class Stopper:
             # it came first, and SIGTERM has interrupted its handler
             self._name = name
         if self._end is not None:
-            self._end_now(self._end)
+            self.end_now(self._end)
 
-    def _end_now(self, end: Callable[[], object]) -> None:
+    def end_now(self, end: Callable[[], object]) -> None:
+        """End the drain by `end()` in the run, because of a second signal, which may have come to another process. If
+        the process still exists MARGIN seconds from now, it exits."""
         if not self._cut:
             self._cut = True
             _end_later(MARGIN, partial(self._end_process, f"{MARGIN:g} s of another signal"))

@@ -46,6 +46,10 @@ async def leave_a_thread(send):
     threading.Thread(target=threading.Event().wait, name="left over").start()
     await answer(send)
 
+async def leave_a_thread_and_wait(send):
+    threading.Thread(target=threading.Event().wait, name="left over").start()
+    await endless(send)
+
 async def pid(send):
     await answer(send, b"%d" % os.getpid())
 
@@ -344,6 +348,18 @@ def test_a_thread_that_is_left_does_not_hold_the_end_for_the_whole_drain(start: 
     process.signal()
     code, err = process.end()
     assert (code, err.count("it has waited for the threads left over")) == (0, 1)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_nor_does_it_change_the_exit_code_of_a_drain_that_a_second_signal_cuts(start: Starter, workers: str) -> None:
+    process = start("bad:app", "--drain", "1h", "--workers", workers)
+    with process.begin("/leave_a_thread_and_wait"):
+        process.wait_until_busy()
+        process.signal()
+        process.wait_for("draining")
+        process.signal()
+        code, err = process.end()
+    assert (code, err.count("it has waited for the threads left over")) == (4, 1)
 
 
 def test_process_1_without_threads_is_ended_when_its_drain_does_not_end(start: Starter) -> None:
