@@ -8,7 +8,8 @@ Hazard     What a handler leaves in its task would harm the next request there. 
 Answer     A worker's task is contained (`runtime/tasks.py`): whatever a handler does to it ends at most its own
            request. If a handler's response is sent and the handler suspends, the connection goes on in another worker;
            the handler stays behind in this one and keeps its deadline. If another task of a handler waits for the
-           peer, the handler is told by what that receives, and cancelled only if it still runs after DISCONNECT_GRACE.
+           peer on asyncio, that task receives a disconnect first, and the handler is cancelled only if it still runs
+           after DISCONNECT_GRACE.
 Cost       A task per busy handler.
 """
 

@@ -53,7 +53,7 @@ class StreamSocket:
 
     def __init__(self, socket: stdlib.socket) -> None:
         self._socket: Final = socket
-        # the error that has broken the connection before the peer had ended its side, 0 if none has
+        # the latest error that has broken the connection, 0 if none has: receives raise it in place of an end
         self._broken: int = 0
 
     def receive(self, size: int) -> bytes | None:
