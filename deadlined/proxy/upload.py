@@ -75,25 +75,25 @@ class Upload:
         connection, progress = self._connection, self._progress
         await connection.send(self._begun, progress, False)
         while not connection.request_sent:
-            pieces, last = await self._next_pieces()
-            await connection.send(pieces, progress, last)
+            part, last = await self._next_part()
+            await connection.send(part, progress, last)
             # a client that always has more must let others run
             await checkpoint()
 
-    async def _next_pieces(self) -> tuple[bytes, bool]:
-        """Receive the next piece of the body, which may be empty, and what has come with it. Return it, and whether it
-        is the last one: asked later, the exchange could tell of bytes that were not returned here."""
+    async def _next_part(self) -> tuple[bytes, bool]:
+        """Receive a piece of the body, which may be empty, and what has come with it. Return the bytes to send for
+        them, and whether they are the last: asked later, the exchange could tell of bytes that are not among them."""
         exchange = self._exchange
-        chunked = exchange.request.chunked
-        pieces = [framed(await exchange.receive(), chunked, exchange.body_done)]
+        pieces = [await exchange.receive()]
         size = len(pieces[0])
         while size < _JOINED and not exchange.body_done:
             piece = exchange.try_receive()
             if piece is None:
                 break
-            pieces.append(framed(piece, chunked, exchange.body_done))
-            size += len(pieces[-1])
-        return b"".join(pieces), exchange.body_done
+            pieces.append(piece)
+            size += len(piece)
+        last = exchange.body_done
+        return framed(b"".join(pieces), exchange.request.chunked, last), last
 
 
 def framed(piece: bytes, chunked: bool, is_last: bool) -> bytes:
