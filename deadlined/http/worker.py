@@ -111,10 +111,16 @@ class Worker(PoolWorker):
 
     def cancel(self) -> None:
         self._usable = False
-        if self._exchange is not None and not self._has_told and self._exchange.tell_others():
-            self.arm(self._pool.poller.clock.now() + DISCONNECT_GRACE)
-            self._has_told = True
+        if self._has_told:
             return
+        if self._exchange is not None and self._exchange.tell_others():
+            self.arm(self._pool.poller.clock.now() + DISCONNECT_GRACE)
+            # from now on nothing moves that time
+            self._has_told = True
+        else:
+            self._cancel_now()
+
+    def _cancel_now(self) -> None:
         self._cancelled = True
         # in a later step: a send that the end of the connection has woken returns first, on asyncio, too
         self._pool.tasks.call_soon(self._task.cancel)
@@ -168,7 +174,7 @@ class Worker(PoolWorker):
 
     def expire(self, lateness: float) -> None:
         """Cut the handler, because its deadline has passed: through the connection, which answers or resets, if this
-        worker still has it.
+        worker still has it. One that was told is cancelled, because its grace has passed.
 
         Do nothing if no handler runs or its deadline is `inf`: the timer was an earlier handler's. Do nothing if the
         handler was cancelled already: on asyncio a second cancellation would interrupt its clean-up.
@@ -177,7 +183,7 @@ class Worker(PoolWorker):
         if exchange is None or self._cancelled:
             return
         if self._has_told:
-            self.cancel()
+            self._cancel_now()
             return
         if exchange.deadline == INF:
             return
