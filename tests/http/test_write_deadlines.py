@@ -30,7 +30,7 @@ def read_some(site: Site, client: Client, size: int) -> None:
     while size > 0:
         size -= len(client.conn.socket.recv(size))
     client.conn.socket.setblocking(False)
-    for _ in range(50):
+    for _ in range(1000):
         time.sleep(0.01)
         if unsent(connection.conn.socket) != before:
             break
