@@ -25,7 +25,7 @@ from ..timers import Timer
 from .base import ConnectionBase
 from .connection import Connection
 from .exchange import Exchange
-from .policy import DISCONNECT_GRACE
+from .policy import DISCONNECT_GRACE, UPGRADE_GRACE
 from .pool import PoolWorker, WorkerPool
 from .reporting import report
 from .settings import Handler
@@ -277,7 +277,7 @@ def _why_cancelled(exchange: Exchange) -> str:
     """Say why a detached handler is cancelled."""
     if not exchange.upgraded:
         return "after its response, by the handler deadline"
-    return "10 s after its end" if exchange.ends_soon else "after its end, by the handler deadline"
+    return f"{UPGRADE_GRACE:g} s after its end" if exchange.ends_soon else "after its end, by the handler deadline"
 
 
 def _expire(worker: Worker, seq: int, lateness: float) -> None:
