@@ -20,7 +20,7 @@ class Upload:
     """Sends `begun`, the head with what has come of the body, framed, and then the rest of the body. Notes in
     `progress`, which says how fast the upstream must take it, when that has ended."""
 
-    __slots__ = ("_begun", "_connection", "_exchange", "_progress", "error")
+    __slots__ = ("_begun", "_connection", "_exchange", "_progress", "_response_done", "_response_error", "error")
 
     def __init__(self, exchange: Exchange, connection: UpstreamConnection, begun: bytes, progress: Progress) -> None:
         self._exchange = exchange
@@ -29,6 +29,9 @@ class Upload:
         self._progress = progress
         # why it could not be sent
         self.error: UpstreamError | None = None
+        # what has become of the response that is awaited beside it: whether it is complete, or why there is none
+        self._response_done = False
+        self._response_error: UpstreamError | None = None
 
     async def run_beside(self, respond: Callable[[], Awaitable[bool]]) -> None:
         """Send it while `respond()` passes the response on. If that returns True, the response is complete: then go on
@@ -37,24 +40,23 @@ class Upload:
         Raise the UpstreamError of `respond` as it is, and all else in a group: Disconnected if the client is gone or
         does not send the body.
         """
-        outcome = _Outcome()
-        await within(open_group(), partial(self._run_beside, respond, outcome))
-        if outcome.error is not None:
-            raise outcome.error
+        await within(open_group(), partial(self._run_beside, respond))
+        if self._response_error is not None:
+            raise self._response_error
 
-    async def _run_beside(self, respond: Callable[[], Awaitable[bool]], outcome: _Outcome, group: Group) -> None:
-        group.start_soon(self._run, outcome, group)
+    async def _run_beside(self, respond: Callable[[], Awaitable[bool]], group: Group) -> None:
+        group.start_soon(self._run, group)
         try:
-            outcome.complete = await respond()
+            self._response_done = await respond()
         except UpstreamError as error:
             # a group would wrap it
-            outcome.error = error
-        if outcome.complete and not self._connection.request_sent and self.error is None:
+            self._response_error = error
+        if self._response_done and not self._connection.request_sent and self.error is None:
             group.start_soon(self._wait_taken, group)
         else:
             group.cancel()
 
-    async def _run(self, outcome: _Outcome, group: Group) -> None:
+    async def _run(self, group: Group) -> None:
         """Send it. What the upstream does wrong is kept in `error`, which counts if no response comes: an upstream may
         answer without all of the body. Raise Disconnected if the client is gone or does not send the body; then the
         whole try is over."""
@@ -63,7 +65,7 @@ class Upload:
         except UpstreamError as error:
             self.error = error
         self._progress.note_sent(refused=self.error is not None)
-        if outcome.complete:
+        if self._response_done:
             # the upstream has nothing to do any more, whatever the client has taken
             group.cancel()
 
@@ -102,13 +104,3 @@ def framed(piece: bytes, chunked: bool, is_last: bool) -> bytes:
         return piece
     start = chunk(piece) if piece else b""
     return start + LAST_CHUNK if is_last else start
-
-
-class _Outcome:
-    """What has become of a response that was awaited beside an upload."""
-
-    __slots__ = ("complete", "error")
-
-    def __init__(self) -> None:
-        self.error: UpstreamError | None = None
-        self.complete = False
