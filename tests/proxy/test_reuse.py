@@ -141,7 +141,7 @@ async def test_what_was_not_sent_of_a_body_is_not_made_up_by_the_next_request(lo
     chance = random.Random(seed)
     # it chooses the order of the tasks
     trio._core._run._r.seed(seed)
-    async with guarding(loop, upstream_first_byte=20) as guarded:
+    async with guarding(loop, upstream_first_byte=1000) as guarded:
         turns = Turns(loop, chance)
         checking = Checking(guarded.upstream, guarded.tasks, turns)
         guarded.tasks.start(checking.run)
