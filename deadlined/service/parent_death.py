@@ -22,6 +22,18 @@ from typing import Any, Final
 _PR_SET_PDEATHSIG: Final = 1
 
 
+def fork() -> int:
+    """Fork as `os.fork` does. The child gets SIGTERM when this process dies, and buffered output is written once. Call
+    this in the main thread. OSError as from `os.fork`."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    end_with_parent = ending_with_parent()
+    pid = os.fork()
+    if not pid:
+        end_with_parent()
+    return pid
+
+
 def ending_with_parent() -> Callable[[], None]:
     """Return a function for children that are forked from now on: one that has called it gets SIGTERM when this process
     dies. Call this in the main thread."""

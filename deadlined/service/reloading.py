@@ -39,7 +39,7 @@ from .errors import CUT, FAILED, WRONG_ARGUMENTS, StartupError
 from .listening import open_sockets
 from .logs import Log
 from .notify import Notifier
-from .parent_death import ending_with_parent
+from .parent_death import fork
 from .stopping import MARGIN
 from .waiting import at_once
 from .watching import CHANGED, LONGEST, watch
@@ -149,7 +149,6 @@ class Reloader:
     def _start(self) -> ServeConfig | None:
         """Fork a serving process. Returns its configuration there, None in the parent."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        end_with_parent = ending_with_parent()
         pid = _fork()
         if pid:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -162,7 +161,6 @@ class Reloader:
                 signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        end_with_parent()
         self._selector.close()
         for end in (self._woken, self._waker, self._changes):
             end.close()
@@ -268,11 +266,8 @@ def _directories(config: ServeConfig) -> list[str]:
 
 
 def _fork() -> int:
-    # buffered output would be written by both processes
-    sys.stdout.flush()
-    sys.stderr.flush()
     try:
-        return os.fork()
+        return fork()
     except OSError as error:
         raise StartupError(f"--reload: cannot start a process: {error.strerror}", FAILED) from None
 

@@ -7,8 +7,9 @@ Hazard     A worker process that dies leaves its share to the others for ever. O
 Answer     The first worker process must be ready before others are started; if it ends before that, the supervisor
            ends with its exit code. Later a dead one, or one that drains, is replaced: at once, or, if it did not live
            long, after a delay that doubles with each round of deaths. A worker process drains when its link to the
-           supervisor breaks. A signal to a worker process begins its drain, however often it comes; only the supervisor
-           ends one at once, over the link. What is left after its drain is killed. See `rolling.py`, `watchdog.py`.
+           supervisor breaks; one whose event loop does not run learns it by a signal, on Linux. A signal to a worker
+           process begins its drain, however often it comes; only the supervisor ends one at once, over the link. What
+           is left after its drain is killed. See `rolling.py`, `watchdog.py`, `parent_death.py`.
 Cost       A process that sleeps, but for a question to each worker process per second.
 """
 
@@ -19,7 +20,6 @@ import os
 import selectors
 import signal
 import socket
-import sys
 import time
 from functools import partial
 
@@ -38,6 +38,7 @@ from .link import Link
 from .logs import Log
 from .notify import Notifier
 from .overseer import Controls, Overseer
+from .parent_death import fork
 from .rereading import Configuration, Reloaded, not_reloaded
 from .signals import SignalPipe
 from .slots import Slots, assign
@@ -154,15 +155,12 @@ class Supervisor:
         return rolling.outdated(members, self._number, self._generation) if number is None else number
 
     def _start(self, number: int) -> Link | None:
-        # buffered output would be written by both processes
-        sys.stdout.flush()
-        sys.stderr.flush()
         block = LastBlock()
         ours, theirs = socket.socketpair()
         # a signal to the new process must not run the supervisor's handlers there, nor reach its wakeup descriptor
         before = self._signals.blocked()
         try:
-            pid = os.fork()
+            pid = fork()
             if not pid:
                 ours.close()
                 self._overseer.abandon()

@@ -10,6 +10,7 @@ import os
 import selectors
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -390,6 +391,33 @@ def test_workers_whose_supervisor_was_killed_drain(start: Starter) -> None:
         # their end of its stdout is closed, too
         assert process.end() == (-signal.SIGKILL, "")
     assert len(process.events("draining")) == len(process.events("stopped")) == 2
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="no other kernel tells a child that its parent is dead")
+
+
+@on_linux
+def test_one_that_hangs_ends_when_its_supervisor_was_killed(start: Starter) -> None:
+    process, *_ = two_workers(start, "apps:blocking", "--drain", "0.5s")
+    with begun(process):
+        process.signal(signal.SIGKILL)
+        # all of its stdout is closed
+        code, said = process.end()
+    assert code == -signal.SIGKILL
+    assert "the process did not end within the drain of 0.5 s; ending it" in said
+
+
+@on_linux
+def test_one_that_does_not_serve_yet_ends_when_its_supervisor_was_killed(start: Starter, tmp_path: Path) -> None:
+    app = tmp_path / "shop.py"
+    app.write_text("from apps import pid as app\n")
+    process, *_ = two_workers(start, "shop:app")
+    app.write_text("import sys, time\nprint('starting', file=sys.stderr, flush=True)\ntime.sleep(600)\n")
+    process.signal(signal.SIGHUP)
+    process.wait_until("starting")
+    process.signal(signal.SIGKILL)
+    assert process.end() == (-signal.SIGKILL, "")
+    assert len(process.events("stopped before it served")) == 1
 
 
 def test_nobody_is_started_again_during_a_drain(start: Starter) -> None:
