@@ -37,11 +37,14 @@ class Liveness:
         self._place: int = 0
         self._ahead: int = 0
 
-    def hear(self, now: float) -> None:
-        """Count the peer's silence from now: bytes have come, any of which answer a ping, or it cannot be asked now."""
+    def hear(self, now: float) -> bool:
+        """Count the peer's silence from now: bytes have come, any of which answer a ping, or it cannot be asked now.
+        Return True if a ping was to be answered: the next may be due before its answer was."""
         self.heard = now
-        if self._rule is PING:
+        answers = self._rule is PING and self._asked < INF
+        if answers:
             self._asked = INF
+        return answers
 
     def begin_again(self, now: float) -> None:
         """Count all from now: the peer's silence, and the time for its answer to a CLOSE. A ping need not be answered

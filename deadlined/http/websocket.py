@@ -164,12 +164,12 @@ class WebSocket(Upgraded):
             return False
         now = self._host.clock.now()
         # whatever comes answers a ping: its answer may wait behind a message that is long
-        self._deadlines.liveness.hear(now)
+        sooner = self._deadlines.liveness.hear(now)
         frames = self._frames
         messages = frames.feed(data)
         if messages and self.state == OPEN:
             self._inbox.put(messages)
-        if self._deadlines.incomplete.note(frames.incomplete, bool(messages), len(data), now):
+        if self._deadlines.incomplete.note(frames.incomplete, bool(messages), len(data), now) or sooner:
             self._arm_before(self._next()[0])
         if frames.failed is not None:
             code, text = frames.failed

@@ -24,8 +24,9 @@ def pinged(untaken: int) -> Liveness:
 
 def test_whatever_comes_answers_a_ping() -> None:
     liveness = pinged(0)
-    liveness.hear(121)
+    assert liveness.hear(121)
     assert liveness.next(TIMEOUTS) == (141, None)
+    assert not liveness.hear(122)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_a_close_is_answered_by_nothing_but_a_close_and_extended_in_the_same_way
     timeouts = only(ws_ping=20, ws_pong=5, ws_close=10, write_min_rate=200)
     liveness = pinged(0)
     liveness.ask(CLOSE, 200, 10_000, 5_000)
-    liveness.hear(201)
+    assert not liveness.hear(201)
     assert liveness.next(timeouts) == (210, RULES["ws_close"])
     assert not liveness.extend(210, 11_999, timeouts)
     assert liveness.extend(211, 13_999, timeouts)

@@ -18,6 +18,7 @@ from deadlined import current_time, open_unix_listener, open_unix_stream, statis
 from deadlined.asgi import App
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import HttpServer, Phase, Reason, Timeouts
+from deadlined.http.timeouts import INF
 from deadlined.runtime import current_host
 from tests.support.http import Records, Site, only, serving
 from tests.support.websocket import (
@@ -70,19 +71,23 @@ async def sleeps(scope: Scope, receive: Receive, send: Send) -> None:
 # silence
 
 
-async def test_a_silent_client_is_asked_for_a_sign_of_life_as_often_as_it_is_silent(autojump_clock: MockClock) -> None:
-    async with site_of(Told(), only(ws_ping=20, ws_pong=5)) as site:
+@pytest.mark.parametrize("ws_pong", [5, 20, 60, INF])
+async def test_a_silent_client_is_asked_for_a_sign_of_life_as_often_as_it_is_silent(
+    ws_pong: float, autojump_clock: MockClock
+) -> None:
+    async with site_of(Told(), only(ws_ping=20, ws_pong=ws_pong)) as site:
         client = await peer(site)
-        for _ in range(3):
+        with trio.fail_after(1000):
+            for _ in range(3):
+                before = current_time()
+                assert isinstance(await client.event(), Ping)
+                assert current_time() - before == pytest.approx(20, abs=0.01)
+            await trio.sleep(15)
+            await client.say("a message moves the ping")
+            await client.message()
             before = current_time()
             assert isinstance(await client.event(), Ping)
             assert current_time() - before == pytest.approx(20, abs=0.01)
-        await trio.sleep(15)
-        await client.say("a message moves the ping")
-        await client.message()
-        before = current_time()
-        assert isinstance(await client.event(), Ping)
-        assert current_time() - before == pytest.approx(20, abs=0.01)
 
 
 async def test_a_client_that_gives_no_sign_of_life_is_closed(autojump_clock: MockClock) -> None:
@@ -97,6 +102,16 @@ async def test_a_client_that_gives_no_sign_of_life_is_closed(autojump_clock: Moc
         assert ended.lateness < 0.01
         await wait_all_tasks_blocked()
     assert told.disconnect == (1011, "pong_timeout")
+
+
+async def test_a_client_that_falls_silent_after_a_sign_of_life_is_closed(autojump_clock: MockClock) -> None:
+    async with site_of(Told(), only(ws_ping=5, ws_pong=20)) as site:
+        client = await peer(site)
+        assert isinstance(await client.event(), Ping)
+        client.answers = False
+        assert await client.closed() == (1011, "pong_timeout")
+        # silent since the answer at 5
+        assert (await site.ended()).elapsed == pytest.approx(5 + 5 + 20, abs=0.01)
 
 
 @pytest.mark.parametrize(("takes", "ends"), [(0, 25), (90_000, 30)])
