@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import struct
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,10 +72,13 @@ class Library:
         self._text: Any = None
         self._whole = b""
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes, unlimited: bool) -> None:
+        """Read `data`, which is of one frame, under the limits of messages unless `unlimited`."""
         if self.seen.ended != (None, None):
             return
         protocol = self.protocol
+        limits = (None, None) if unlimited else (MOST, MOST_OF_FRAME)
+        protocol.max_message_size, protocol.max_fragment_size = limits
         protocol.receive_data(data)
         closed = None
         for event in protocol.events_received():
@@ -119,16 +123,23 @@ valid = st.one_of(
     st.builds(frame, st.just(BINARY), st.integers(0, MOST_OF_FRAME).map(bytes)),
     st.builds(frame, st.sampled_from([PING, PONG]), st.binary(max_size=125)),
     st.builds(lambda text: frame(TEXT, deflated(text.encode()), rsv=4), st.text(max_size=30)),
-    st.builds(
-        lambda one, ping, two: frame(BINARY, one, fin=False) + frame(PING, ping) + frame(CONT, two),
-        st.binary(max_size=20),
-        st.binary(max_size=20),
-        st.binary(max_size=20),
-    ),
     st.just(b"\x81\xfe\x00\x01\1\2\3\4\x60"),  # a length of 1 in two bytes
     st.just(b"\x82\xff" + struct.pack("!Q", 2) + b"\1\2\3\4\0\0"),
 )
-streams = st.lists(st.one_of(valid, valid, frames_of_a_client, st.just(closing(1000))), max_size=8)
+single = st.one_of(valid, valid, frames_of_a_client, st.just(closing(1000))).map(lambda one: [one])
+interleaved = st.builds(
+    lambda one, control, two: [frame(BINARY, bytes(one), fin=False), control, frame(CONT, bytes(two))],
+    st.integers(0, MOST // 2),
+    st.builds(frame, st.sampled_from([PING, PONG]), st.binary(max_size=125)),
+    st.integers(0, MOST // 2),
+)
+parts = st.lists(st.one_of(single, single, interleaved), max_size=8)
+streams = parts.map(lambda lists: list(itertools.chain.from_iterable(lists)))
+
+
+def is_control(one: bytes) -> bool:
+    """Tell if `one` is a control frame of a valid length."""
+    return one[0] & 15 in (CLOSE, PING, PONG) and one[1] & 0x7F <= 125
 
 
 @settings(max_examples=examples(400))
@@ -138,7 +149,7 @@ def test_any_segmentation_gives_what_the_library_gives_frame_by_frame(
 ) -> None:
     ours, library = Ours(compressed), Library(compressed)
     for one in stream:
-        library.feed(one)
+        library.feed(one, is_control(one))
     data = b"".join(stream)
     for cut in [*cuts, len(data)]:
         ours.feed(data[:cut])
@@ -156,12 +167,11 @@ def test_any_segmentation_gives_what_the_library_gives_frame_by_frame(
 @given(streams, st.booleans())
 def test_each_byte_has_the_effect_that_it_has_in_the_library(stream: list[bytes], compressed: bool) -> None:
     ours, library = Ours(compressed), Library(compressed)
-    data = b"".join(stream)
-    for at in range(len(data)):
-        byte = data[at : at + 1]
-        ours.feed(byte)
-        library.feed(byte)
-        assert ours.seen == library.seen, at
+    for one in stream:
+        for at in range(len(one)):
+            ours.feed(one[at : at + 1])
+            library.feed(one[at : at + 1], is_control(one))
+            assert ours.seen == library.seen, (one, at)
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 1023, 1024, 65535, 65536, 70_000])

@@ -181,6 +181,36 @@ async def test_a_frame_may_be_limited_apart_from_its_message(autojump_clock: Moc
         assert (await client.closed())[0] == 1009
 
 
+@pytest.mark.parametrize("limits", [Limits(max_message=100), Limits(max_frame=98)])
+@pytest.mark.parametrize("opcode", [PING, PONG])
+async def test_a_control_frame_in_a_message_is_no_part_of_it(
+    opcode: int, limits: Limits, autojump_clock: MockClock
+) -> None:
+    told = Told()
+    async with site_of(told, limits) as site:
+        client = await raw(site)
+        control = frame(opcode, b"c" * 125)
+        await client.send(frame(TEXT, b"x" * 98, fin=False) + control + frame(CONT, b"yy"))
+        await wait_all_tasks_blocked()
+        assert told.messages == [{"type": "websocket.receive", "text": "x" * 98 + "yy"}]
+
+
+@pytest.mark.parametrize("limits", [Limits(max_message=10), Limits(max_frame=10)])
+async def test_a_control_frame_has_a_limit_of_its_own(limits: Limits, autojump_clock: MockClock) -> None:
+    told = Told()
+    async with site_of(told, limits) as site:
+        client = await raw(site)
+        await client.send(frame(PING, b"p" * 125) + closing(1000, "r" * 123))
+        assert await close_frame(client) == (1000, "r" * 123)
+        assert await site.reason() is Reason.DONE
+        await wait_all_tasks_blocked()
+        assert told.disconnect == (1000, "r" * 123)
+        # a message behind it is limited as before
+        client = await raw(site)
+        await client.send(frame(PING, b"p" * 125) + frame(TEXT, b"x" * 11))
+        assert (await close_frame(client))[0] == 1009
+
+
 def in_pieces(message: bytes, pieces: int, compressed: bool) -> bytes:
     data = deflated(message) if compressed else message
     size = -(-len(data) // pieces)

@@ -2,10 +2,12 @@
 
 Facts      `websockets` checks frames and closes as RFC 6455 wants it, and masks in C. It inflates a frame no further
            than what is left of `max_message`. It gives the frames of a message one by one, and does not decode text.
+           It has the limits of a message for control frames, too, which may come in the middle of one.
 Hazard     A message in pieces of no bytes, or of one, must not take more memory than its bytes, nor last for ever. Text
            that is no UTF-8 must be noticed in the piece that breaks it.
 Answer     The pieces of a message are joined as they come, counted, and those of a text decoded for the check. A
-           message in one frame that is not compressed does not pass through `websockets` (`splitter.py`).
+           message in one frame that is not compressed does not pass through `websockets` (`splitter.py`). While a
+           control frame passes, whose length the splitter has checked, the limits are lifted.
 Cost       A text in pieces is decoded twice.
 """
 
@@ -30,7 +32,7 @@ from ..timeouts import INF, Limits
 from .head import Request
 from .response import LARGE, no_headers
 from .response import Headers as Fields
-from .splitter import ENDLESS, NOTHING, OTHER, TEXT, Splitter, head
+from .splitter import CONTROL, ENDLESS, NOTHING, OTHER, TEXT, Splitter, head
 
 Message = str | bytes
 
@@ -138,6 +140,8 @@ class Frames:
         while kind != NOTHING:
             if kind == OTHER:
                 self._hand_over(splitter.content, messages)
+            elif kind == CONTROL:
+                self._hand_over_control(splitter.content, messages)
             elif (message := self._whole(splitter.content, kind == TEXT)) is not None:
                 messages.append(message)
             if self._ended:
@@ -169,6 +173,14 @@ class Frames:
                 self.peer_closed = (int(protocol.close_rcvd.code), protocol.close_rcvd.reason)
         if protocol.parser_exc is not None:
             self._note_failure()
+
+    def _hand_over_control(self, data: bytes, messages: list[Message]) -> None:
+        """Let the protocol read `data`, which is of control frames: no limit of a message is theirs."""
+        protocol = self._protocol
+        limits = protocol.max_message_size, protocol.max_fragment_size
+        protocol.max_message_size = protocol.max_fragment_size = None
+        self._hand_over(data, messages)
+        protocol.max_message_size, protocol.max_fragment_size = limits
 
     def take(self) -> list[bytes]:
         """Return what is to be sent."""

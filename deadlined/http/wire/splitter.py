@@ -5,7 +5,8 @@ Facts      Most messages come in one frame. It must be copied once, to unmask it
 Hazard     Two parsers that disagree about where a frame ends would read one stream in two ways.
 Answer     This module reads only masked text and binary frames that are whole messages, without reserved bits and not
            too long. All other frames go to `websockets`, which alone decides what is wrong with them: their bytes as
-           they come, once the frame's length is known. Frames of both kinds are counted.
+           they come, once the frame's length is known. Control frames are told apart, because they are no part of a
+           message. All frames are counted.
 Cost       The heads of frames that go to `websockets` are read twice.
 """
 
@@ -20,6 +21,7 @@ NOTHING: Final = 0
 TEXT: Final = 1
 BINARY: Final = 2
 OTHER: Final = 3
+CONTROL: Final = 4
 
 # longer than any frame
 ENDLESS: Final = 1 << 72
@@ -27,6 +29,10 @@ ENDLESS: Final = 1 << 72
 # the first byte of a frame that is a whole message, without reserved bits
 _WHOLE_TEXT: Final = 0x81
 _WHOLE_BINARY: Final = 0x82
+
+# the bit of the opcodes of control frames, and the bytes that one may have (RFC 6455, 5.5)
+_CONTROL_BIT: Final = 0x08
+_MOST_CONTROL: Final = 125
 
 # bytes: to copy a smaller payload costs less than a view of it
 _SMALL: Final = 1024
@@ -48,10 +54,11 @@ class Splitter:
         self._at: int = 0
         # bytes still to come of the latest frame that goes to `websockets`
         self._left: int = 0
-        # a message that is incomplete: its masked bytes, the number of those that have not come, its mask and kind
+        # a message that is incomplete: its masked bytes, the number of those that have not come, and its mask
         self._payload: bytearray | None = None
         self._missing: int = 0
         self._mask: bytes = b""
+        # the kind of that message or of that frame
         self._kind: int = NOTHING
         self.content: bytes = b""
         self.count: int = 0
@@ -75,13 +82,14 @@ class Splitter:
 
     def next(self, begun: bool) -> int:
         """Find what comes next, and return its kind. TEXT, BINARY: `content` is the payload of a message. OTHER:
-        `content` is bytes for `websockets`. NOTHING: put more. `begun`: a message in several frames is incomplete, so
-        that no frame is a whole message."""
+        `content` is bytes for `websockets`. CONTROL: so it is, and they are of control frames whose length is valid.
+        NOTHING: put more. `begun`: a message in several frames is incomplete, so that no frame is a whole message."""
         if self._payload is not None:
             return self._continue(self._payload)
         data, begin = self._data, self._at
         size = len(data)
         end = begin + self._left
+        kind = self._kind
         while end < size:
             first = data[end]
             is_whole = first in (_WHOLE_TEXT, _WHOLE_BINARY)
@@ -93,9 +101,13 @@ class Splitter:
                 break
             if is_whole and not begun and length <= self._most and data[end + 1] & 0x80:
                 return self._begin(first, start, length)
+            found = CONTROL if first & _CONTROL_BIT and length <= _MOST_CONTROL else OTHER
+            if found != kind and end > begin:
+                break
+            kind = found
             self.count += 1
             end = start + length
-        return self._other(begin, end)
+        return self._other(kind, begin, end)
 
     def _begin(self, first: int, start: int, length: int) -> int:
         """Take the message whose payload begins at `start`."""
@@ -129,8 +141,8 @@ class Splitter:
         self._at = missing
         return self._kind
 
-    def _other(self, begin: int, end: int) -> int:
-        """Return the bytes for `websockets` from `begin` to `end`, as far as they have come."""
+    def _other(self, kind: int, begin: int, end: int) -> int:
+        """Find the bytes for `websockets` from `begin` to `end`, as far as they have come."""
         data = self._data
         size = len(data)
         at = min(end, size)
@@ -139,7 +151,8 @@ class Splitter:
             return self._nothing(at)
         self.content = data if at - begin == size else data[begin:at]
         self._at = at
-        return OTHER
+        self._kind = kind
+        return kind
 
     def _nothing(self, at: int) -> int:
         """Keep what begins at `at` until more is put, and nothing else."""
