@@ -119,7 +119,8 @@ def on_expiry(
 
     While the server drains, a connection on which no request has begun ends for DONE instead of a timeout.
     """
-    if draining and not byte_came and rule.phase in (Phase.HEADER, Phase.IDLE):
+    # a head may be late by `read`, a rule of BODY
+    if draining and not byte_came and rule.phase in (Phase.HEADER, Phase.BODY, Phase.IDLE):
         return Action(Reason.DONE)
     cancels = rule.cancels and not (spares and rule.phase is Phase.WRITE)
     if dead and rule.phase is not Phase.DRAIN:

@@ -237,7 +237,7 @@ class WaitingConnection(PeerConnection):
         if data is not None:
             self._feed(data)
         else:
-            rule = RULES["idle"] if self.state == IDLE else RULES["read_header"]
+            rule = RULES["idle"] if self.state == IDLE else self._head_rule
             self.expired(rule, self.clock.now() - late.deadline)
 
     def _try_idle_unattended(self) -> bool:

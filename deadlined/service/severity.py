@@ -24,6 +24,9 @@ _FAILURES = frozenset(
     }
 )
 
+# what cuts a client that has sent nothing
+_SILENT = (Reason.HANDSHAKE_TIMEOUT, Reason.HEADER_TIMEOUT, Reason.READ_TIMEOUT)
+
 # the line of a request says nothing of a connection that ends in one of these phases
 _WITHOUT_REQUEST = (Phase.HANDSHAKE, Phase.HEADER, Phase.IDLE, Phase.DRAIN)
 
@@ -50,4 +53,4 @@ def is_raw(record: ConnectionRecord) -> bool:
 
 def is_silent(record: ConnectionRecord) -> bool:
     """Return True for a connection on which nothing was ever received: browsers open some to have them."""
-    return record.reason in (Reason.HANDSHAKE_TIMEOUT, Reason.HEADER_TIMEOUT) and not record.received
+    return record.reason in _SILENT and not record.received

@@ -77,8 +77,9 @@ async def test_a_stream_that_its_application_leaves_for_the_drain_is_no_failure(
     assert [record.levelno for record in caplog.records] == levels
 
 
-async def test_a_drain_gives_a_new_connection_five_seconds(autojump_clock: MockClock) -> None:
-    async with serving(timeouts=only(read_header=10, drain=30)) as site:
+@pytest.mark.parametrize("read", [8, math.inf])
+async def test_a_drain_gives_a_new_connection_five_seconds(read: float, autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(read_header=10, read=read, drain=30)) as site:
         silent, late = await site.connect(), await site.connect()
         await wait_all_tasks_blocked()
         site.server.shutdown()
@@ -87,7 +88,7 @@ async def test_a_drain_gives_a_new_connection_five_seconds(autojump_clock: MockC
         assert (response.status, response.closes) == (200, True)
         assert await silent.receive() == b""
         assert trio.current_time() == 5.0
-        assert await site.reason(2) is Reason.DONE
+        assert [await site.reason(1), await site.reason(2)] == [Reason.DONE, Reason.DONE]
 
 
 async def test_a_request_that_has_begun_has_its_own_time_in_a_drain(autojump_clock: MockClock) -> None:

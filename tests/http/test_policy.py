@@ -143,6 +143,7 @@ def test_a_handler_that_is_left_alone_is_not_cancelled_for_a_peer_that_does_not_
 
 @pytest.mark.parametrize(("rule", "came", "blamed"), [
     ("idle", False, False), ("read_header", False, False), ("read_header", True, True), ("handshake", False, True),
+    ("read", False, False), ("read", True, True), ("body_grace", True, True), ("write_grace", False, True),
 ])  # fmt: skip
 def test_a_drain_does_not_blame_a_connection_that_has_asked_nothing(rule: str, came: bool, blamed: bool) -> None:
     action = on_expiry(RULES[rule], byte_came=came, response=NONE, draining=True)

@@ -110,6 +110,17 @@ async def test_read_shorter_than_read_header_cuts_the_head(autojump_clock: MockC
         assert await site.reason() is Reason.READ_TIMEOUT
 
 
+@pytest.mark.parametrize(("read", "reason"), [(4, Reason.READ_TIMEOUT), (10, Reason.HEADER_TIMEOUT)])
+async def test_a_silent_connection_is_closed_by_the_sooner_of_read_and_read_header(
+    read: float, reason: Reason, autojump_clock: MockClock
+) -> None:
+    async with serving(timeouts=only(read_header=10, read=read)) as site:
+        client = await site.connect()
+        assert await client.receive() == b""
+        record = await site.ended()
+        assert (record.reason, record.phase, record.elapsed) == (reason, Phase.HEADER, read)
+
+
 async def test_a_body_that_does_not_come_is_cut_after_its_grace(autojump_clock: MockClock) -> None:
     seen = Seen()
     async with serving(seen.watch(echo), only(body_grace=20)) as site:

@@ -255,6 +255,7 @@ def test_a_request_that_failed_here_or_was_cut_is_a_warning(changes: dict[str, A
         ({"reason": Reason.WRITE_TIMEOUT, "phase": Phase.WRITE}, "warning"),
         # a browser that connects in advance
         ({"received": 0}, "info"),
+        ({"reason": Reason.READ_TIMEOUT, "received": 0}, "info"),
         ({"reason": Reason.HANDSHAKE_TIMEOUT, "phase": Phase.HANDSHAKE, "received": 0}, "info"),
         # the line of its request says so
         ({"reason": Reason.HANDLER_TIMEOUT, "phase": Phase.HANDLER, "requests": 1}, "info"),

@@ -188,6 +188,7 @@ def test_a_handshake_that_was_not_done_has_no_status() -> None:
         {"reason": Reason.SERVER_ERROR, "phase": Phase.WRITE, "requests": 1},
         # a browser that connects in advance
         {"reason": Reason.HEADER_TIMEOUT, "received": 0},
+        {"reason": Reason.READ_TIMEOUT, "received": 0},
         {"reason": Reason.HANDSHAKE_TIMEOUT, "phase": Phase.HANDSHAKE, "received": 0},
     ],
 )
