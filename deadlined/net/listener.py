@@ -29,7 +29,7 @@ from .conn import Conn
 from .errors import broken_error, close_socket
 from .names import AddressInfo, look_up, look_up_here, require_port
 from .side import Side, address_text, require_open
-from .sockets import require_plain, set_options
+from .sockets import listens, require_plain, set_options
 
 # seconds; Go's net/http waits 5 ms and doubles up to 1 s
 _BACKOFF_FIRST = 0.005
@@ -82,10 +82,10 @@ class Listener(trio.abc.Listener[Conn]):
     @classmethod
     def from_socket(cls, socket: stdlib.socket) -> Listener:
         """Take over a listening SOCK_STREAM socket (from systemd, or bound by the caller). ValueError for any other
-        socket, TypeError for one of an event loop or with TLS."""
+        socket, TypeError for one of an event loop or with TLS. macOS and OpenBSD cannot tell whether a socket listens:
+        `accept` fails there if it does not."""
         require_plain(socket, "Listener")
-        listening = socket.type == stdlib.SOCK_STREAM and socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ACCEPTCONN)
-        if not listening:
+        if not listens(socket):
             raise ValueError("a Listener needs a SOCK_STREAM socket on which listen() was called")
         socket.setblocking(False)
         return cls(socket)

@@ -119,6 +119,19 @@ def require_plain(socket: Any, whose: str) -> None:
         raise TypeError(f"a {whose} needs a socket.socket, not {type(socket).__name__}")
 
 
+def listens(socket: stdlib.socket) -> bool:
+    """Return True for a SOCK_STREAM socket on which listen() was called. macOS and OpenBSD cannot tell whether it was:
+    there True for every SOCK_STREAM socket."""
+    if socket.type != stdlib.SOCK_STREAM:
+        return False
+    try:
+        return bool(socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ACCEPTCONN))
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+        return True
+
+
 def set_options(socket: stdlib.socket) -> bool:
     """Set the TCP options of every `Conn`. False if the socket is not TCP: there are none to set."""
     is_tcp = socket.family in (stdlib.AF_INET, stdlib.AF_INET6)

@@ -13,6 +13,7 @@ import msgspec
 
 from ..net import Listener, open_tcp_listeners, open_unix_listener
 from ..net.listener import listening_sockets, listening_unix_socket
+from ..net.sockets import listens
 from .binding import cannot_listen
 from .config import ServeConfig
 from .config.binds import Bind, InheritedBind, TcpBind, UnixBind, parse_bind
@@ -108,7 +109,7 @@ def _inherited(bind: InheritedBind) -> socket.socket:
     found = socket.socket(fileno=bind.fd)
     # programs that the application starts must not have it
     found.set_inheritable(False)
-    if found.type != socket.SOCK_STREAM or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+    if not listens(found):
         found.close()
         raise StartupError(f"cannot listen on {bind}: it is not a listening stream socket", CANNOT_BIND)
     found.setblocking(False)

@@ -35,6 +35,7 @@ from tests.support.net import (
     after,
     count_sleeps,
     fails_at_its_deadline,
+    forget_who_listens,
     local_listener,
     needs_ipv6,
     past,
@@ -335,6 +336,24 @@ async def test_from_socket_wants_a_socket_that_listens() -> None:
                 Listener.from_socket(unfit)
     async with Listener.from_socket(socket.create_server((LOCALHOST, 0))) as listener:
         assert not listener.socket.getblocking()
+
+
+async def test_from_socket_believes_that_a_stream_socket_listens_where_the_kernel_cannot_tell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forget_who_listens(monkeypatch)
+    with socket.socket(type=socket.SOCK_DGRAM) as datagrams, pytest.raises(ValueError, match="listen"):
+        Listener.from_socket(datagrams)
+    listener = Listener.from_socket(socket.create_server((LOCALHOST, 0)))
+    async with listener, await open_tcp_stream(LOCALHOST, port_of(listener)), await listener.accept():
+        pass
+
+
+async def test_from_socket_of_a_closed_one_is_an_error() -> None:
+    closed = socket.create_server((LOCALHOST, 0))
+    closed.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        Listener.from_socket(closed)
 
 
 # accepting without waiting

@@ -12,6 +12,7 @@ from deadlined.service import StartupError
 from deadlined.service.config import ServeConfig
 from deadlined.service.listening import listen, url_of, with_chosen_ports
 from tests.support.command import Process, Starter, assert_one_line, launched, read_all, run
+from tests.support.net import forget_who_listens
 
 
 async def urls(**options: object) -> list[str]:
@@ -53,6 +54,14 @@ async def test_an_inherited_socket_is_served_and_not_passed_on() -> None:
         assert url_of(config, listener.socket) == f"http://127.0.0.1:{given.getsockname()[1]}"
         assert not os.get_inheritable(fd)
         await listener.aclose()
+
+
+async def test_an_inherited_socket_is_served_where_the_kernel_does_not_tell_whether_it_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forget_who_listens(monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as given:
+        assert await urls(bind=(f"fd://{os.dup(given.fileno())}",)) == [f"http://127.0.0.1:{given.getsockname()[1]}"]
 
 
 @pytest.mark.parametrize(

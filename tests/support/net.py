@@ -97,6 +97,18 @@ def full_listener() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
+def forget_who_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let getsockopt(2) be that of macOS and OpenBSD, which do not know SO_ACCEPTCONN."""
+    ask = socket.socket.getsockopt
+
+    def getsockopt(self: socket.socket, level: int, option: int, *size: int) -> int | bytes:
+        if (level, option) == (socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise OSError(errno.ENOPROTOOPT, os.strerror(errno.ENOPROTOOPT))
+        return ask(self, level, option, *size)
+
+    monkeypatch.setattr(socket.socket, "getsockopt", getsockopt)
+
+
 needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
 
 
