@@ -199,7 +199,8 @@ async def open_tcp_listeners(
 
     `host` None means all interfaces, over IPv4 and IPv6. With `port` 0 the kernel chooses one for each address.
     `backlog` None asks for as much as the kernel allows. `reuse_port` lets several processes share the port
-    (SO_REUSEPORT). OSError if an address cannot be bound, with that as its `filename`; all others are closed then.
+    (SO_REUSEPORT); connections are spread over them on Linux, and on FreeBSD from Python 3.14 on. OSError if an address
+    cannot be bound, with that as its `filename`; all others are closed then.
     """
     require_port(port)
     addresses = await look_up(host, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
@@ -241,10 +242,19 @@ def bind(socket: stdlib.socket, address: Any, reuse_port: bool = False) -> None:
     """Bind with a listener's options: connections of an earlier listener may linger, and IPv6 excludes IPv4."""
     socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_REUSEADDR, 1)
     if reuse_port:
-        socket.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_REUSEPORT, 1)
+        socket.setsockopt(stdlib.SOL_SOCKET, spreading_option() or stdlib.SO_REUSEPORT, 1)
     if socket.family == stdlib.AF_INET6:
         socket.setsockopt(stdlib.IPPROTO_IPV6, stdlib.IPV6_V6ONLY, 1)
     socket.bind(address)
+
+
+def spreading_option() -> int | None:
+    """Return the option with which the kernel spreads new connections over the sockets that share a port. None if the
+    system has none: SO_REUSEPORT lets them share it there, and one of them gets all connections."""
+    if sys.platform == "linux":
+        return stdlib.SO_REUSEPORT
+    # FreeBSD, from Python 3.14 on
+    return getattr(stdlib, "SO_REUSEPORT_LB", None)
 
 
 def listening_sockets(

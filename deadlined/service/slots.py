@@ -2,6 +2,7 @@
 worker processes.
 
 Facts      With SO_REUSEPORT the kernel spreads new connections over the sockets of a port by a hash of their addresses.
+           Only Linux does; FreeBSD has another option for it. On other systems one of the sockets gets all connections.
            A connection waits in the queue of its socket until it is accepted, and is reset when no process has that
            socket any more. All processes that wait for one socket are woken by each connection: EPOLLEXCLUSIVE, which
            wakes only one of them, has no effect through an event queue that is nested in another, as ours is.
@@ -10,8 +11,9 @@ Hazard     A socket that ends with its process takes the connections in its queu
            began to wait, not on their load.
 Answer     There is a slot for each worker process: its own sockets, one per TCP address, which the supervisor has for
            as long as it serves. A process accepts from its own slot. Another one accepts from a slot whose process has
-           ended, drains, does not serve yet, or does not answer, so that no connection is left waiting in it. Sockets
-           that cannot be opened twice, unix and inherited ones, are in one slot that all processes accept from.
+           ended, drains, does not serve yet, or does not answer, so that no connection is left waiting in it. Unix
+           and inherited sockets, which cannot be opened twice, and TCP sockets over which the kernel would not spread
+           connections, are in one slot that all processes accept from.
 Cost       A connection in a slot waits for its process, for up to two seconds, also if that is busy while others are
            not.
 """
@@ -20,11 +22,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
+from typing import TypeGuard
 
-from ..net.listener import bind, listening_sockets, sockets_for
+from ..net.listener import bind, listening_sockets, sockets_for, spreading_option
 from ..net.names import look_up_here
 from .config import ServeConfig
-from .config.binds import TcpBind
+from .config.binds import Bind, TcpBind
 from .listening import binds, cannot_listen_at, open_place, url_of
 
 # the slot that all worker processes accept from; the others are numbered as the worker processes are
@@ -86,15 +89,16 @@ class Slots:
         first: list[socket.socket] = []
         self._sockets[1] = first
         for place in binds(self._config):
-            found, unlinks = open_place(place, self._config, reuse_port=True)
-            (first if isinstance(place, TcpBind) else self._sockets[SHARED]).extend(found)
+            one_each = _is_opened_for_each(place)
+            found, unlinks = open_place(place, self._config, reuse_port=one_each)
+            (first if one_each else self._sockets[SHARED]).extend(found)
             self._unlinks += unlinks
             self.urls += [url_of(self._config, each) for each in found]
 
     def _open_more(self, slot: int) -> None:
         found: list[socket.socket] = []
         for place in binds(self._config):
-            if isinstance(place, TcpBind):
+            if _is_opened_for_each(place):
                 try:
                     found += listening_sockets(place.port, place.host or None, reuse_port=True)
                 except OSError as error:
@@ -102,6 +106,11 @@ class Slots:
                         each.close()
                     raise cannot_listen_at(place, self._config, error) from None
         self._sockets[slot] = found
+
+
+def _is_opened_for_each(place: Bind) -> TypeGuard[TcpBind]:
+    """Return True if each slot has sockets of its own there, False if all worker processes share one."""
+    return isinstance(place, TcpBind) and spreading_option() is not None
 
 
 def assign(slots: int, workers: Mapping[int, int]) -> dict[int, set[int]]:

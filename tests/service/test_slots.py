@@ -56,6 +56,24 @@ def test_each_slot_has_a_socket_of_its_own_and_the_kernel_uses_all() -> None:
         slots.close()
 
 
+@pytest.mark.parametrize(("platform", "spreads"), [("darwin", False), ("freebsd15", True)])
+def test_all_share_one_socket_where_the_kernel_does_not_spread_connections(
+    platform: str, spreads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", platform)
+    if spreads:
+        monkeypatch.setattr(socket, "SO_REUSEPORT_LB", socket.SO_REUSEPORT, raising=False)
+    slots = opened(2)
+    try:
+        slots.grow(3)
+        assert [len(slots.sockets(slot)) for slot in range(4)] == ([0, 1, 1, 1] if spreads else [1, 0, 0, 0])
+        for slot in range(4):
+            for each in slots.sockets(slot):
+                assert bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)) is spreads
+    finally:
+        slots.close()
+
+
 def test_slots_can_be_added_and_the_kernel_uses_them() -> None:
     slots = opened(1)
     try:
