@@ -30,7 +30,8 @@ _AT_ONCE = 16 * 1024
 # for the descriptors of one message
 _SPACE = stdlib.CMSG_SPACE(MOST_DESCRIPTORS * array("i").itemsize)
 
-# descriptors that arrive must not get into programs that the application starts; socket.recv_fds ignores flags
+# descriptors that arrive must not get into a program that another thread starts in that moment. macOS has no such flag;
+# socket.recv_fds ignores flags
 _FLAGS = getattr(stdlib, "MSG_CMSG_CLOEXEC", 0)
 
 _log = logging.getLogger("deadlined.service")
@@ -145,7 +146,11 @@ class Link:
             except OSError:
                 return b""
             else:
-                self._descriptors += _descriptors_of(ancillary)
+                arrived = _descriptors_of(ancillary)
+                for each in arrived:
+                    # nor into one that the application starts later
+                    os.set_inheritable(each, False)
+                self._descriptors += arrived
                 return data
 
 

@@ -169,7 +169,13 @@ async def test_nothing_waits_for_a_supervisor_that_is_gone(autojump_clock: MockC
             supervisor.link.tell(LARGE)
 
 
-async def test_descriptors_belong_to_the_frame_that_they_come_with(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("flag", [True, False], ids=["", "no MSG_CMSG_CLOEXEC"])
+async def test_descriptors_belong_to_the_frame_that_they_come_with(
+    flag: bool, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not flag:
+        # macOS
+        monkeypatch.setattr("deadlined.service.link._FLAGS", 0)
     one, two = change({1: 1}, []), change({2: 2}, [1])
     files = [os.memfd_create(name) for name in "abc"]
     async with following() as supervisor:
