@@ -71,7 +71,12 @@ LOOP_NAMES = {
     "deadlined.runtime": {"trio.lowlevel.enable_ki_protection"},
     # tells which event loop runs; runs one
     "deadlined.runtime.current": {"trio.Cancelled"},
-    "deadlined.runtime.guest": {"sniffio.thread_local", "sniffio.thread_local.name", "trio.lowlevel.current_root_task"},
+    "deadlined.runtime.guest": {
+        "sniffio.thread_local",
+        "sniffio.thread_local.name",
+        "trio.lowlevel.RunVar",
+        "trio.lowlevel.current_root_task",
+    },
     "deadlined.runtime.loops": {"trio.run"},
     # is an application, which sleeps as those of its event loop do
     "deadlined.training": {"trio.sleep", "asyncio.sleep"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from queue import SimpleQueue
 from typing import Any
 
 import outcome
@@ -22,13 +23,33 @@ pytestmark = pytest.mark.filterwarnings("ignore:It looks like Trio's signal hand
 
 Main = Callable[[], Awaitable[str]]
 
+
+def run_as_guest(main: Main) -> str:
+    """Run trio as a guest of a loop that calls what is in a queue."""
+    calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+    done: list[outcome.Outcome[str]] = []
+    trio.lowlevel.start_guest_run(main, run_sync_soon_threadsafe=calls.put, done_callback=done.append)
+    while not done:
+        calls.get()()
+    return done[0].unwrap()
+
+
 RUNS: dict[str, Callable[[Main], str]] = {
     "trio": lambda main: trio.run(_await, main),
     "asyncio": lambda main: asyncio.run(_await(main)),
     "uvloop": lambda main: uvloop.run(_await(main)),
+    "guest": run_as_guest,
 }
 each_pair = pytest.mark.parametrize(
-    ("outer", "inner"), [("trio", "asyncio"), ("trio", "uvloop"), ("asyncio", "trio"), ("uvloop", "trio")]
+    ("outer", "inner"),
+    [
+        ("trio", "asyncio"),
+        ("trio", "uvloop"),
+        ("asyncio", "trio"),
+        ("uvloop", "trio"),
+        ("guest", "asyncio"),
+        ("guest", "uvloop"),
+    ],
 )
 
 
@@ -62,7 +83,7 @@ async def use() -> str:
 
 
 def library_of(loop: str) -> str:
-    return "trio" if loop == "trio" else "asyncio"
+    return "trio" if loop in ("trio", "guest") else "asyncio"
 
 
 @each_pair
