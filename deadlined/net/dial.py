@@ -1,7 +1,8 @@
 """Outgoing connections under a deadline, which includes the name look-up.
 
-A non-blocking connect to a unix socket never waits: it succeeds or fails, with EAGAIN if the listener's queue is full.
-No event reports room in the queue, so the connect is tried again after 5 ms, and then at growing intervals.
+A non-blocking connect to a unix socket never waits: it succeeds or fails, on Linux with EAGAIN if the listener's queue
+is full. No event reports room in the queue, so the connect is tried again after 5 ms, and then at growing intervals.
+macOS and the BSDs refuse the connection then, as they do where nobody listens: there it is not tried again.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ async def open_tls_stream(
 
 
 async def open_unix_stream(path: str | Path, *, deadline: float = math.inf) -> Conn:
-    """Connect to a unix socket. Waits while the listener's queue is full. Errors as `open_tcp_stream`."""
+    """Connect to a unix socket. Waits while the listener's queue is full; on macOS and the BSDs, which do not tell that
+    from a socket on which nobody listens, ConnectionRefusedError then. Errors as `open_tcp_stream`."""
     await _require_time(deadline)
     delay = _RETRY_FIRST
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
@@ -92,7 +94,7 @@ async def open_unix_stream(path: str | Path, *, deadline: float = math.inf) -> C
 
 
 def _connects(socket: stdlib.socket, path: str) -> bool:
-    """Try to connect; False if the listener's queue is full."""
+    """Try to connect; False if the listener's queue is full, where the kernel tells."""
     try:
         socket.connect(path)
     except BlockingIOError:

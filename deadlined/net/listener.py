@@ -17,6 +17,7 @@ import logging
 import os
 import socket as stdlib
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,11 +26,13 @@ from typing import Any
 import trio
 
 from ..runtime import checkpoint, current_host
+from ..timing import sleep
 from .conn import Conn
 from .errors import broken_error, close_socket
 from .names import AddressInfo, look_up, look_up_here, require_port
 from .side import Side, address_text, require_open
 from .sockets import listens, require_plain, set_options
+from .stale import remove_stale
 
 # seconds; Go's net/http waits 5 ms and doubles up to 1 s
 _BACKOFF_FIRST = 0.005
@@ -300,7 +303,8 @@ async def open_unix_listener(
     mode: int | None = None,
     owner: tuple[int, int] | None = None,
 ) -> Listener:
-    """Listen on a unix socket. A socket file on which no process listens is replaced.
+    """Listen on a unix socket. A socket file on which no process listens is replaced: on macOS and the BSDs, which do
+    not tell a full queue from that, one that has refused connections for a tenth of a second.
 
     `mode` sets the file's permission bits before any client can connect (0o660: owner and group may); None leaves them
     to the umask. `owner` sets the file's user and group, by number, -1 to leave one as it is. Closing the listener
@@ -309,7 +313,9 @@ async def open_unix_listener(
     for a path with a NUL, as abstract names have it.
     """
     await checkpoint()
-    socket, unlink = listening_unix_socket(path, backlog=backlog, mode=mode, owner=owner)
+    for seconds in remove_stale(Path(path)):
+        await sleep(seconds)
+    socket, unlink = _listen_on_unix(path, backlog, mode, owner)
     try:
         return Listener(socket, unlink)
     except BaseException:
@@ -323,10 +329,17 @@ def listening_unix_socket(
 ) -> tuple[stdlib.socket, Callable[[], None]]:
     """Listen as `open_unix_listener` does, without an event loop. Return the socket, and a function that removes its
     file unless it was replaced; it must be called before the socket is closed."""
+    for seconds in remove_stale(Path(path)):
+        time.sleep(seconds)
+    return _listen_on_unix(path, backlog, mode, owner)
+
+
+def _listen_on_unix(
+    path: str | Path, backlog: int | None, mode: int | None, owner: tuple[int, int] | None
+) -> tuple[stdlib.socket, Callable[[], None]]:
     if "\0" in str(path):
         raise ValueError(f"{str(path)!r} is not the path of a file: abstract names cannot be listened on")
     file = Path(path)
-    _remove_stale(file)
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
     try:
         _bind_to_path(socket, file)
@@ -334,13 +347,6 @@ def listening_unix_socket(
     except BaseException:
         socket.close()
         raise
-
-
-def _remove_stale(file: Path) -> None:
-    """Remove a socket file on which no process listens."""
-    if file.is_socket() and not _answers(file):
-        with contextlib.suppress(FileNotFoundError):
-            file.unlink()
 
 
 def _bind_to_path(socket: stdlib.socket, file: Path) -> None:
@@ -381,17 +387,3 @@ def _identity(file: Path) -> tuple[int, int]:
     """Return device and inode."""
     found = file.lstat()
     return found.st_dev, found.st_ino
-
-
-def _answers(file: Path) -> bool:
-    """Return True if a process listens on this socket, or if that cannot be told."""
-    with stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM) as probe:
-        # connecting to a unix socket succeeds or fails at once, with EAGAIN if the queue of the listener is full
-        probe.setblocking(False)
-        try:
-            probe.connect(str(file))
-        except ConnectionRefusedError:
-            return False
-        except OSError:
-            return True
-        return True

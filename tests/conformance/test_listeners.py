@@ -31,7 +31,15 @@ from deadlined.net import race
 from deadlined.net.listener import listening_sockets
 from deadlined.net.names import AddressInfo
 from tests.support.conformance import Loop, in_virtual_time, on_each_loop, on_loops, pretend
-from tests.support.net import BACKOFF, LOCALHOST, SHORTAGES, full_listener, local_listener, port_of
+from tests.support.net import (
+    BACKOFF,
+    LOCALHOST,
+    SHORTAGES,
+    full_listener,
+    local_listener,
+    port_of,
+    refuse_when_full,
+)
 
 
 @on_each_loop
@@ -147,6 +155,26 @@ async def test_a_unix_listener_replaces_a_dead_file_and_removes_its_own(loop: Lo
             await open_unix_listener(path)
         assert caught.value.errno == errno.EADDRINUSE
     assert not path.exists()
+
+
+@in_virtual_time
+async def test_the_file_of_a_full_unix_listener_stays_where_the_kernel_refuses_then(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "socket"
+    async with (
+        await open_unix_listener(path, backlog=0) as listener,
+        await open_unix_stream(path),
+        loop.tasks() as tasks,
+    ):
+        refuse_when_full(monkeypatch)
+        opening = tasks.start(open_unix_listener, path)
+        # the event loop runs meanwhile
+        await loop.settle()
+        assert opening.pending
+        (await listener.accept()).close()
+        assert (await opening.fails_with(OSError)).errno == errno.EADDRINUSE
+        assert path.is_socket()
 
 
 @on_each_loop

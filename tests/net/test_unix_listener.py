@@ -14,7 +14,8 @@ import trio
 from trio.testing import MockClock
 
 from deadlined import open_unix_listener, open_unix_stream
-from tests.support.net import fails_at_its_deadline
+from deadlined.net.listener import listening_unix_socket
+from tests.support.net import fails_at_its_deadline, refuse_when_full
 
 
 async def test_a_unix_listener_makes_its_path_and_removes_it(tmp_path: Path) -> None:
@@ -28,14 +29,42 @@ async def test_a_unix_listener_makes_its_path_and_removes_it(tmp_path: Path) -> 
         assert not path.exists()
 
 
-async def test_a_stale_unix_socket_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("platform", "seconds"), [("linux", 0.0), ("darwin", 0.1)])
+async def test_a_stale_unix_socket_is_replaced(
+    platform: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """At once only where a refusal says that it is stale."""
+    monkeypatch.setattr("sys.platform", platform)
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
         dead.listen()
     assert path.is_socket()
     async with await open_unix_listener(path) as listener, await open_unix_stream(path), await listener.accept():
-        pass
+        assert trio.current_time() == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("room_after", [1, 3])
+def test_a_full_unix_socket_is_asked_again_where_the_kernel_refuses_then(
+    room_after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as client:
+        busy.bind(path)
+        busy.listen(0)
+        client.connect(path)
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == room_after:
+                busy.accept()[0].close()
+
+        refuse_when_full(monkeypatch)
+        monkeypatch.setattr("time.sleep", sleep)
+        with pytest.raises(OSError, match="in use"):
+            listening_unix_socket(path)
+    assert len(slept) == room_after
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["idle", "queue full"])

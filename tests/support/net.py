@@ -109,6 +109,21 @@ def forget_who_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "getsockopt", getsockopt)
 
 
+def refuse_when_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the unix sockets be those of macOS and the BSDs, which refuse a connection if the queue is full."""
+    connect = socket.socket.connect
+
+    def connect_or_be_refused(self: socket.socket, address: str) -> None:
+        try:
+            connect(self, address)
+        except BlockingIOError as error:
+            assert error.errno == errno.EAGAIN
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)) from None
+
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr(socket.socket, "connect", connect_or_be_refused)
+
+
 needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
 
 
