@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import sys
 from asyncio import Task
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -49,14 +51,19 @@ def is_shielded(task: Task[Any]) -> bool:
     return False
 
 
-def _check_after_step(task: Task[Any]) -> None:
-    """Check `task` after each of its steps while it is pending."""
+def call_after_step(task: Task[Any], function: Callable[[], object]) -> None:
+    """Call `function` after the next step of `task`, in the same turn of the loop. `task` must not be done."""
     waits_for: Any = getattr(task, "_fut_waiter", None)
     if waits_for is None:
-        task.get_loop().call_soon(_on_step, task)
+        task.get_loop().call_soon(function)
     else:
         # callbacks run in the order in which they were added: the task's own, added before, has taken its step then
-        waits_for.add_done_callback(lambda _: _on_step(task))
+        waits_for.add_done_callback(lambda _: function())
+
+
+def _check_after_step(task: Task[Any]) -> None:
+    """Check `task` after each of its steps while it is pending."""
+    call_after_step(task, partial(_on_step, task))
 
 
 def _on_step(task: Task[Any]) -> None:

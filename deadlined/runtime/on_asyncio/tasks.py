@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from ..tasks import ContainedTask, ContainedTasks
 from .foreign import Foreign
-from .shields import cancel
+from .middleware import cancel
 from .traces import Traces
 
 # seconds between two cancellations of the tasks that are left at the end, however often the caller is cancelled: anyio

@@ -1,0 +1,99 @@
+"""Cancelling a task of asyncio that waits for the one in which Starlette runs the rest of the application.
+
+Facts      Starlette's `BaseHTTPMiddleware`, so also `@app.middleware("http")`, runs what is behind it in a task of a
+           task group of anyio, and waits for its response. If the waiting task is cancelled, the group cancels the
+           other one in every step of the loop until it has ended.
+Hazard     The clean-up of the application is cancelled in its first wait. A database driver cannot cancel its query
+           then: it closes the connection, the pool makes another one, and the query runs on and keeps its locks.
+Answer     The innermost of these tasks is cancelled first, once, and the next one when that has ended; all that are
+           left a second later, by a cancellation of the outermost. The tasks are found by their name and by private
+           names of anyio; if these are other ones, the outermost is cancelled at once.
+Cost       A few look-ups per cancellation.
+"""
+
+from __future__ import annotations
+
+import sys
+from asyncio import Task, TimerHandle
+from collections.abc import Callable
+from typing import Any, Final
+
+from . import shields
+
+# seconds for the clean-up; a second cancellation would interrupt it
+_GRACE: Final = 1.0
+
+# what anyio calls the tasks in which the middleware runs what is behind it
+_BEHIND: Final = "starlette.middleware.base.BaseHTTPMiddleware.__call__.<locals>.call_next."
+
+
+def cancel(task: Task[Any]) -> None:
+    """Cancel `task` when what Starlette's middlewares run inside it has been cancelled and has ended, at most a second
+    later. No task is cancelled while anyio shields it."""
+    inner = _innermost(task)
+    if inner is None:
+        shields.cancel(task)
+    else:
+        _FromInside(task, inner).begin()
+
+
+class _FromInside:
+    """Cancels `inner`, and then `outer`."""
+
+    def __init__(self, outer: Task[Any], inner: Task[Any]) -> None:
+        self._outer = outer
+        self._inner = inner
+        # runs from the cancellation of `inner`, which a shield may put off
+        self._timer: TimerHandle | None = None
+        self._is_over = False
+
+    def begin(self) -> None:
+        shields.cancel(self._inner)
+        self._look()
+
+    def _look(self) -> None:
+        """Called after each step of `inner`, in the same turn of the loop. If that was the last one, cancel `outer`
+        before it learns of it: it would take it for the end of an application that has given no response."""
+        if self._is_over:
+            return
+        if self._inner.done():
+            self._end(cancel)
+            return
+        if self._timer is None and not shields.is_shielded(self._inner):
+            self._timer = self._inner.get_loop().call_later(_GRACE, self._end, shields.cancel)
+        shields.call_after_step(self._inner, self._look)
+
+    def _end(self, cancel_by: Callable[[Task[Any]], None]) -> None:
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        cancel_by(self._outer)
+
+
+def _innermost(task: Task[Any]) -> Task[Any] | None:
+    """Return the task inside `task`, and inside no other, in which a middleware runs what is behind it."""
+    return next((inner for inner in _behind(task) if not _behind(inner)), None)
+
+
+def _behind(task: Task[Any]) -> list[Task[Any]]:
+    """Return the tasks in the task groups of `task`, and in groups inside those, that run what is behind a
+    middleware."""
+    backend = sys.modules.get("anyio._backends._asyncio")
+    state: Any = getattr(backend, "_task_states", {}).get(task)
+    scope: Any = getattr(state, "cancel_scope", None)
+    outermost: Any = None
+    while getattr(scope, "_host_task", None) is task:
+        outermost, scope = scope, getattr(scope, "_parent_scope", None)
+    return [other for other in _tasks_in(outermost) if _is_behind(other) and other is not task and not other.done()]
+
+
+def _tasks_in(scope: Any) -> list[Task[Any]]:
+    """Return the tasks in a cancel scope of anyio, and in the scopes inside it."""
+    tasks = list(getattr(scope, "_tasks", ()))
+    for inner in getattr(scope, "_child_scopes", ()):
+        tasks += _tasks_in(inner)
+    return tasks
+
+
+def _is_behind(task: Task[Any]) -> bool:
+    return task.get_name().startswith(_BEHIND)
