@@ -197,8 +197,9 @@ class Connection(UpgradedConnection):
         self.lost(reason)
         if not exchange.answered:
             exchange.kill()
-            self._cancel_handler()
-        if self._task is not None:
+        if exchange.task is not None:
+            if not exchange.answered:
+                self._cancel_handler()
             # the socket is closed at once, whatever the handler does with its cancellation
             self._detach(exchange)
         elif self.attendance == UNATTENDED:
@@ -220,8 +221,9 @@ class Connection(UpgradedConnection):
         if exchange is None:
             await self._handshake()
         elif responder is not None:
-            self._responder = None
+            # which abandons the Responder if the peer has left
             self.watch_peer()
+            self._responder = None
             await self._run_handler(task, exchange, lambda _: responder.run())
         elif self._upgraded is None:
             self._finishing = True
@@ -290,7 +292,10 @@ class Connection(UpgradedConnection):
             await self._run_handler(task, exchange, self.settings.serve)
 
     async def _run_handler(self, task: ConnectionTask, exchange: Exchange, handler: Handler) -> None:
-        """Run the handler, and finish the exchange. Return early if the connection has gone on in another task."""
+        """Run the handler, unless the peer has left, and finish the exchange. Return early if another task does it."""
+        if exchange.link == DEAD:
+            await self._finish_exchange(exchange)
+            return
         usable = False
         try:
             await run_handler(task, handler, exchange, self)

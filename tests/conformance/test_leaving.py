@@ -1,4 +1,5 @@
-"""A client that leaves while its handler moves its deadline: the moment that it leaves the handler stays as it is."""
+"""A client that leaves while its handler moves its deadline: the moment that it leaves the handler stays as it is. And
+one that has left already when its request is read: its handler is not called."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from deadlined import current_time
-from deadlined.http import Exchange, Reason
+from deadlined.http import Exchange, Limits, Reason
 from deadlined.http.policy import DISCONNECT_GRACE
-from tests.support.conformance import Loop, in_virtual_time
+from tests.support.conformance import Loop, in_virtual_time, on_each_loop
 from tests.support.conformance_http import site_of
-from tests.support.http import GET, Client, answer
+from tests.support.http import GET, Client, answer, post
+from tests.support.websocket import HANDSHAKE
 
 HOUR = 3600.0
 
@@ -116,5 +118,58 @@ async def test_a_handler_that_is_left_alone_has_the_time_that_it_sets(loop: Loop
     async with site_of(loop, handler, cancel_on_disconnect=False) as (site, _):
         client = await site.connect()
         client.conn.try_send(GET)
+        client.conn.shutdown_write()
+        assert (await client.response()).status == 200
+
+
+# one that has reset already when its request is read
+
+
+@on_each_loop
+@pytest.mark.parametrize("sent", [GET, post(10), HANDSHAKE], ids=["GET", "POST", "websocket"])
+async def test_a_request_whose_client_has_reset_with_it_is_recorded_and_not_handled(loop: Loop, sent: bytes) -> None:
+    called: list[Exchange] = []
+
+    async def handler(exchange: Exchange) -> None:
+        called.append(exchange)
+        await loop.forever()
+
+    async with site_of(loop, handler, Limits(max_running=1)) as (site, _):
+        for number in (1, 2):
+            client = await site.connect()
+            await loop.settle()
+            client.push(sent)
+            client.reset()
+            assert await site.reason(number) is Reason.CLIENT_RESET
+        found = site.server.statistics()
+    assert called == []
+    assert [(one.status, one.reason) for one in site.requests] == [(0, Reason.CLIENT_RESET)] * 2
+    assert list(found.answered.values()) == [2]
+    assert found.admission is not None
+    assert (found.admission.running, found.background) == (0, 0)
+
+
+@on_each_loop
+async def test_a_request_whose_client_has_reset_with_it_is_handled_if_handlers_are_left_alone(loop: Loop) -> None:
+    ends: list[str] = []
+
+    async def handler(exchange: Exchange) -> None:
+        await loop.sleep(10)
+        ends.append("end")
+
+    async with site_of(loop, handler, cancel_on_disconnect=False) as (site, _):
+        client = await site.connect()
+        await loop.settle()
+        client.push(GET)
+        client.reset()
+        await site.until(lambda: ends)
+
+
+@on_each_loop
+async def test_a_request_whose_client_has_ended_its_side_with_it_is_answered(loop: Loop) -> None:
+    async with site_of(loop, answer) as (site, _):
+        client = await site.connect()
+        await loop.settle()
+        client.push(GET)
         client.conn.shutdown_write()
         assert (await client.response()).status == 200
