@@ -116,6 +116,7 @@ class WebSocketChannel(Sender):
             await self._wait_for_change()
         websocket = self._websocket
         if websocket is None:
+            self._exchange.note_told()
             return {"type": "websocket.disconnect", "code": 1006, "reason": ""}
         message = await websocket.receive()
         if isinstance(message, str):

@@ -6,7 +6,7 @@ The connection is an `ExchangeHost` here, and the task that runs the handler a `
 from __future__ import annotations
 
 from ..runtime import Event
-from .policy import handler_deadline
+from .policy import DISCONNECT_GRACE, handler_deadline
 from .seams import ExchangeHost, HandlerTask
 from .state import DONE, EXPECT_100, LIVE, NONE, OPEN, SENT, STARTED, is_detachable, is_reusable
 from .timeouts import INF
@@ -46,6 +46,7 @@ class ExchangeFacts:
         "others_wait",
         "quiet_sends",
         "request",
+        "spared_until",
         "start_time",
         "task",
         "writer",
@@ -76,6 +77,9 @@ class ExchangeFacts:
         self._watching = False
         # tasks that wait for what the peer sends, and that a cancellation of the handler may not reach
         self.others_wait: int = 0
+        # until when the handler must not be cancelled, because such a task was told that the exchange ends, and what
+        # waits for it must hear of that; -INF if none was
+        self.spared_until: float = -INF
         # set by who wants it: the complete response ends a `receive` that waits, with Disconnected
         self.ends_receives: bool = False
         # since `end_waits`: waits for bytes end and new ones fail, until `discard_body` reads
@@ -199,6 +203,14 @@ class ExchangeFacts:
     def count_others(self, more: int) -> None:
         """Note that `more` tasks wait for the peer which a cancellation of the handler may not reach."""
         self.others_wait += more
+        if more < 0 and self.ended:
+            self.note_told()
+
+    def note_told(self) -> None:
+        """Note that the calling task learns that the exchange has ended. If a cancellation of the handler may not reach
+        that task, the handler is spared for DISCONNECT_GRACE seconds from the first time on."""
+        if self.spared_until == -INF and self.in_other_task:
+            self.spared_until = self._host.clock.now() + DISCONNECT_GRACE
 
     @property
     def in_other_task(self) -> bool:

@@ -92,6 +92,7 @@ class ReceivingExchange(ExchangeFacts):
     def try_receive(self) -> bytes | None:
         """Do what `receive` does, if that needs no wait. Return None if it does."""
         if self._link == DEAD or (self._link == DETACHED and (self._body != DONE or self._discarded)):
+            self.note_told()
             raise Disconnected(OVER)
         return b"" if self._body == DONE else self._buffered_piece()
 
@@ -100,6 +101,7 @@ class ReceivingExchange(ExchangeFacts):
         the handler. After a cancellation the peer is watched as it was before. Raise BusyResourceError while another
         task receives or waits for the same, never Disconnected."""
         if self._link != LIVE or self.writer.complete:
+            self.note_told()
             return
         self._require_no_reader()
         host = self._host
@@ -184,26 +186,25 @@ class ReceivingExchange(ExchangeFacts):
         if self._answered is not None:
             self._answered.set()
 
-    def tell_others(self) -> bool:
+    def tell_others(self) -> None:
         """End the exchange for a handler that is to be cancelled, if a task waits for the peer which the cancellation
-        may not reach: what that task receives tells the handler. Return False if there is no such task.
+        may not reach: what that task receives tells the handler, which is spared for DISCONNECT_GRACE seconds.
 
         Many frameworks of asyncio wait for two tasks, one that receives and one that answers. Who ends first has the
         other one cancelled. A cancellation of what waits for them would leave both running.
         """
         if not self.others_wait:
-            return False
+            return
+        self.spared_until = self._host.clock.now() + DISCONNECT_GRACE
         if self._link == DETACHED:
             # one that waits for the sends of a complete response, which leaves all the same
             self._ends_listening = True
             self._host.output.wake_senders()
-            return True
-        if not self.upgraded:
+        elif not self.upgraded:
             self.kill()
             # a socket that is closed has ended the waits
-            if self._host.transport.conn.socket.fileno() >= 0:
+            if not self._waits_end and self._host.transport.conn.socket.fileno() >= 0:
                 self.end_waits()
-        return True
 
     async def _next_piece(self) -> bytes:
         """Return the next piece of the body from the parser, and receive until there is one. b"" at the end."""

@@ -94,6 +94,7 @@ class WebSocket(Upgraded):
             await checkpoint()
         while not len(inbox):
             if self.state != OPEN:
+                self._exchange.note_told()
                 await checkpoint()
                 return None
             await inbox.wait(self._host.loop, self._exchange)

@@ -8,8 +8,8 @@ Hazard     What a handler leaves in its task would harm the next request there. 
 Answer     A worker's task is contained (`runtime/tasks.py`): whatever a handler does to it ends at most its own
            request. If a handler's response is sent and the handler suspends, the connection goes on in another worker;
            the handler stays behind in this one and keeps its deadline. If another task of a handler waits for the
-           peer on asyncio, that task receives a disconnect first, and the handler is cancelled only if it still runs
-           after DISCONNECT_GRACE.
+           peer on asyncio, or is about to, that task receives a disconnect first, and the handler is cancelled only if
+           it still runs after DISCONNECT_GRACE: the exchange notes who was told.
 Cost       A task per busy handler.
 """
 
@@ -25,7 +25,7 @@ from ..timers import Timer
 from .base import ConnectionBase
 from .connection import Connection
 from .exchange import Exchange
-from .policy import DISCONNECT_GRACE, UPGRADE_GRACE
+from .policy import UPGRADE_GRACE
 from .pool import PoolWorker, WorkerPool
 from .reporting import report
 from .settings import Handler
@@ -60,9 +60,9 @@ class Worker(PoolWorker):
         # the exchange whose handler runs now, None between two handlers
         self._exchange: Exchange | None = None
         self._timer: Timer | None = None
-        # `cancel` was called, and has told the handler first: the timer cancels it
+        # the handler was told that it ends, in place of a cancellation: the timer cancels it
         self._has_told = False
-        # the task was cancelled: the end of the task is not the handler's failure
+        # the task is cancelled: the end of the task is not the handler's failure
         self._cancelled = False
         # once False the task ends after its current connection
         self._usable = True
@@ -111,16 +111,13 @@ class Worker(PoolWorker):
 
     def cancel(self) -> None:
         self._usable = False
-        if self._has_told:
+        if self._has_told or self._cancelled:
             return
-        if self._exchange is not None and self._exchange.tell_others():
-            self.arm(self._pool.poller.clock.now() + DISCONNECT_GRACE)
-            # from now on nothing moves that time
-            self._has_told = True
-        else:
-            self._cancel_now()
+        if self._exchange is not None:
+            self._exchange.tell_others()
+        self._cancel_unless_told()
 
-    def _cancel_now(self) -> None:
+    def _cancel_unless_told(self) -> None:
         self._cancelled = True
         # in a later step: a send that the end of the connection has woken returns first, on asyncio, too
         self._pool.tasks.call_soon(self._task.cancel)
@@ -183,7 +180,7 @@ class Worker(PoolWorker):
         if exchange is None or self._cancelled:
             return
         if self._has_told:
-            self._cancel_now()
+            self._cancel_unless_told()
             return
         if exchange.deadline == INF:
             return
@@ -248,10 +245,20 @@ class Worker(PoolWorker):
             self._task.call_in_context(partial(report, logging.ERROR, text, error=failure))
 
     def _was_told(self) -> bool:
-        """Return True if the handler was told that it ends. Tell it if it must be told before a cancellation."""
+        """Return True if the handler must not be cancelled now, because it was told that it ends: the timer does it.
+        Tell it if it must be told before a cancellation."""
+        exchange = self._exchange
+        if exchange is None:
+            return False
         if not self._has_told and self._connection is not None:
             self._connection.tell_others()
-        return self._has_told
+        if exchange.spared_until <= self._pool.poller.clock.now():
+            return False
+        self._cancelled = False
+        self.arm(exchange.spared_until)
+        # from now on nothing moves that time
+        self._has_told = True
+        return True
 
     def _before_suspend(self) -> None:
         """Called when the task suspends: send its output, call workers for the other connections, and let its own go on

@@ -25,7 +25,8 @@ class ContainedTask:
         raise NotImplementedError
 
     def cancel(self) -> None:
-        """Cancel the task, and the tasks of groups that were left open in it."""
+        """Cancel the task, and the tasks of groups that were left open in it. On asyncio a few steps later, when tasks
+        that the foreign code has started have begun, and not if `was_told()` is True then."""
         raise NotImplementedError
 
     def entered(self) -> None:
@@ -118,9 +119,9 @@ class ContainedTasks:
         `parks`, else once for each `ContainedTask.watch`, soon after the suspension. `ended(failure)` is called once
         the task has ended, with its exception, or None if it has returned or was cancelled; not for tasks that end with
         the block. On asyncio foreign code may cancel the task, or raise the CancelledError of something else: then that
-        is the exception. `was_told()` is asked on asyncio when the block ends: if the foreign code was told to end, the
-        task is cancelled a second later than others. None of these must raise. What `ended` sets in context variables
-        no task finds.
+        is the exception. `was_told()` is asked on asyncio before a cancellation: True if the foreign code was told to
+        end, and is to be cancelled later. `cancel` must be called again then; the end of the block cancels the task a
+        second later than others. None of these must raise. What `ended` sets in context variables no task finds.
         """
         raise NotImplementedError
 

@@ -300,6 +300,7 @@ async def test_one_whose_client_has_ended_its_side_leaves_the_queue_after_a_seco
         clients = [await asking(site, f"/{number}") for number in range(2)]
         await clients[1].conn.send_eof()
         assert await site.reason() is Reason.CLIENT_CLOSED
+        await loop.settle()
         assert (counts(site), held.began) == ((1, 0), ["/0"])
 
 
@@ -316,6 +317,7 @@ async def test_the_wait_is_part_of_the_handlers_time(loop: Loop) -> None:
         second = await asking(site, "/1")
         response = await second.response()
         assert loop.is_at(due)
+        await loop.settle()
         assert (response.status, counts(site), held.began) == (504, (1, 0), ["/0"])
 
 

@@ -83,3 +83,64 @@ async def test_contained_tasks_that_swallow_their_cancellation_are_cancelled_aga
         await loop.settle()
     assert cancellations == 3
     assert loop.is_at(start + 2)
+
+
+@on_asyncio
+@pytest.mark.parametrize("rests", [True, False], ids=["waits", "goes on in each turn"])
+async def test_a_contained_task_is_cancelled_a_few_turns_later_and_once(loop: Loop, rests: bool) -> None:
+    cancellations = 0
+
+    async def work() -> None:
+        nonlocal cancellations
+        try:
+            while not rests:
+                await loop.step()
+            await loop.forever()
+        except asyncio.CancelledError:
+            cancellations += 1
+            try:
+                await loop.forever()
+            finally:
+                cancellations += 1
+
+    async with open_contained_tasks() as tasks:
+        task = tasks.new(work, bool, bool)
+        task.start()
+        await loop.settle()
+        task.cancel()
+        turns = 0
+        while not cancellations:
+            await loop.step()
+            turns += 1
+        assert turns <= (3 if rests else 9)
+        await loop.settle()
+        assert cancellations == 1
+
+
+@on_asyncio
+async def test_a_contained_task_that_was_told_is_left_alone_until_it_is_cancelled_again(loop: Loop) -> None:
+    told = True
+    asked: list[bool] = []
+    ends: list[str] = []
+
+    async def work() -> None:
+        try:
+            await loop.forever()
+        finally:
+            ends.append("end")
+
+    def was_told() -> bool:
+        asked.append(told)
+        return told
+
+    async with open_contained_tasks() as tasks:
+        task = tasks.new(work, bool, bool, was_told)
+        task.start()
+        await loop.settle()
+        task.cancel()
+        await loop.settle()
+        assert (asked, ends) == ([True], [])
+        told = False
+        task.cancel()
+        await loop.settle()
+        assert (asked, ends) == ([True, False], ["end"])

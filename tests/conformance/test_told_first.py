@@ -14,7 +14,7 @@ import pytest
 from deadlined import current_time
 from deadlined.asgi import AsgiHandler
 from deadlined.asgi.handler import App, Receive, Scope, Send
-from deadlined.http import Limits
+from deadlined.http import Limits, Reason
 from deadlined.http.policy import DISCONNECT_GRACE
 from tests.support.conformance import Loop, on_asyncio, on_each_loop
 from tests.support.conformance_http import Site, site_of
@@ -285,3 +285,44 @@ async def test_a_drain_that_is_over_leaves_no_handler_more_than_a_second(loop: L
         assert current_time() >= due + grace
         if loop.is_virtual:
             assert [ends[-1], site.serving.ended] == [pytest.approx(due + grace)] * 2
+
+
+# a client that resets before the task that receives has begun to
+
+
+@on_asyncio
+@pytest.mark.parametrize("sent", [GET, HANDSHAKE], ids=["GET", "websocket"])
+@pytest.mark.parametrize("before", range(5))
+@pytest.mark.parametrize("between", range(2))
+async def test_one_whose_client_resets_as_it_begins_is_told_by_its_first_receive(
+    loop: Loop, between: int, before: int, sent: bytes
+) -> None:
+    """It takes `before` steps before it starts its tasks, and that which receives takes `between` before it does."""
+    seen = Seen()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        client.reset()
+        for _ in range(before):
+            await asyncio.sleep(0)
+        receives = False
+
+        async def receive_later() -> Any:
+            nonlocal receives
+            for _ in range(0 if receives else between):
+                await asyncio.sleep(0)
+            receives = True
+            return await receive()
+
+        await two_tasks(seen, never)(scope, receive_later, send)
+
+    async with site_of(loop, AsgiHandler(app), Limits(max_running=1)) as (site, _):
+        client = await site.connect()
+        await loop.settle()
+        await client.send(sent)
+        assert await site.reason() is Reason.CLIENT_RESET
+        await site.until(lambda: seen.app)
+        assert (seen.app, seen.answering) == ("returned", "cleaned up")
+        await site.until(lambda: not site.server.background)
+        found = site.server.statistics().admission
+        assert found is not None
+        assert found.running == 0

@@ -2,7 +2,8 @@
 
 Facts      Programs tell requests apart by `asyncio.current_task()` (SQLAlchemy's scoped sessions, for example), and
            cancel tasks by it. A SystemExit or KeyboardInterrupt that leaves a task leaves the event loop as well.
-           A task that swallows its cancellation goes on.
+           A task that swallows its cancellation goes on. One that waits for tasks that it has started leaves them
+           running when it is cancelled; they may be about to learn that they must end.
 Hazard     A task that ran two requests would mix them up, and a cancellation that comes late would hit the next one.
 Answer     A task runs foreign code again only if the code before has returned without suspending, and has left no
            trace (`traces.py`): nobody could tell it from a new task. Of what foreign code raises only a cancellation
@@ -18,6 +19,7 @@ import math
 from asyncio import AbstractEventLoop, Task
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any, Final
 
 from ..tasks import ContainedTask, ContainedTasks
@@ -29,6 +31,13 @@ from .traces import Traces
 # does that in every step. A second one interrupts what a task does to clean up after the first, for example a rollback;
 # a task that has swallowed the first delays the end by this time
 _CANCEL_AGAIN: Final = 1.0
+
+# turns of the event loop for which a task must have waited for the same before it is cancelled: in the first of them
+# the tasks that it has started take their first step, in the second those that these have started
+_WAITED: Final = 2
+
+# turns after which a task is cancelled that takes a step in each
+_MOST_TURNS: Final = 8
 
 # a name of this module, which compiled code finds faster than another's
 _current_task: Final = asyncio.current_task
@@ -175,9 +184,23 @@ class AsyncioTask(ContainedTask):
         tasks.started(self)
 
     def cancel(self) -> None:
-        self._cancelled = True
+        self._cancel_once_waiting(None, 0, 0)
+
+    def _cancel_once_waiting(self, waits_for: Any, waited: int, turns: int) -> None:
+        """Cancel the task, unless it was told, once it has waited for the same for _WAITED turns: until then tasks that
+        it has started may not have begun to receive, by which they are told. `waited`: turns for which it has waited
+        for `waits_for`; `turns`: since the first call."""
         # the end of the block cancels it, and a second cancellation would interrupt its clean-up
-        if self.task is not None and not self._tasks.closed:
+        if self.task is None or self._tasks.closed:
+            return
+        # None after `asyncio.sleep(0)`
+        now_for: Any = getattr(self.task, "_fut_waiter", None)
+        if now_for is None or now_for is not waits_for:
+            waited = 0
+        if waited < _WAITED and turns < _MOST_TURNS:
+            self._tasks.call_soon(partial(self._cancel_once_waiting, now_for, waited + 1, turns + 1))
+        elif not self.was_told():
+            self._cancelled = True
             cancel(self.task)
 
     def entered(self) -> None:
