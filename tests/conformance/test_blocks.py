@@ -144,3 +144,32 @@ async def test_a_contained_task_that_was_told_is_left_alone_until_it_is_cancelle
         task.cancel()
         await loop.settle()
         assert (asked, ends) == ([True, False], ["end"])
+
+
+@on_loops("asyncio")
+@pytest.mark.parametrize("before", [0.0, 0.1, 5.0])
+async def test_the_end_of_a_block_interrupts_no_contained_task_that_was_cancelled_just_before(
+    loop: Loop, before: float
+) -> None:
+    """One that was cancelled `before` the end, and goes on for longer than a second, is cancelled again at once."""
+    cancelled: list[float] = []
+
+    async def work() -> None:
+        while len(cancelled) < 2:
+            try:
+                await loop.sleep(before + 0.5 if cancelled and before < 1 else 100)
+                return
+            except asyncio.CancelledError:
+                cancelled.append(loop.after(0))
+
+    start = loop.after(0)
+    async with open_contained_tasks() as tasks:
+        task = tasks.new(work, bool, bool)
+        task.start()
+        await loop.settle()
+        task.cancel()
+        if before:
+            await loop.sleep(before)
+    ends = [start, start + before] if before > 1 else [start]
+    assert cancelled == ends
+    assert loop.is_at(start + before + (0.5 if before < 1 else 0.0))

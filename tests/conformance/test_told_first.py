@@ -326,3 +326,35 @@ async def test_one_whose_client_resets_as_it_begins_is_told_by_its_first_receive
         found = site.server.statistics().admission
         assert found is not None
         assert found.running == 0
+
+
+# the end of the server, a moment after something else has ended the handler
+
+
+@on_asyncio
+@pytest.mark.parametrize("first", ["handler", "reset"])
+async def test_one_that_was_cancelled_just_before_the_end_of_a_drain_cleans_up(loop: Loop, first: str) -> None:
+    ends: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await loop.forever()
+        finally:
+            cancelled.set()
+            # not by the clock: in real time the end may be late
+            for _ in range(30):
+                await asyncio.sleep(0)
+            ends.append("clean")
+
+    cancelled = asyncio.Event()
+    async with site_of(loop, AsgiHandler(app), handler=1 if first == "handler" else math.inf) as (site, _):
+        client = await site.connect()
+        await loop.settle()
+        await client.send(GET)
+        await loop.sleep(0.1)
+        if first == "reset":
+            client.reset()
+        await cancelled.wait()
+        await cut(site)
+        await site.serving.wait()
+        assert ends == ["clean"]

@@ -8,7 +8,8 @@ Hazard     A task that ran two requests would mix them up, and a cancellation th
 Answer     A task runs foreign code again only if the code before has returned without suspending, and has left no
            trace (`traces.py`): nobody could tell it from a new task. Of what foreign code raises only a cancellation
            and KeyboardInterrupt, which is the operator's, leave the task. The block cancels what is left again and
-           again until all tasks have ended; from its end on nothing else does.
+           again until all tasks have ended, at first those that were not cancelled just before; from its end on nothing
+           else does.
 Cost       A task per request that suspends, as in other servers.
 """
 
@@ -86,8 +87,10 @@ class AsyncioTasks(ContainedTasks):
 
     def _cancel_all(self, again: bool) -> None:
         for task in self._tasks:
-            if again or not task.was_told():
+            if again:
                 cancel(task.task)
+            else:
+                task.cancel_once_waiting(None, 0, 0)
 
     @property
     def closed(self) -> bool:
@@ -136,7 +139,7 @@ class AsyncioTask(ContainedTask):
     __slots__ = (
         "_before_suspend",
         "_body",
-        "_cancelled",
+        "_cancelled_at",
         "_ended",
         "_failure",
         "_foreign",
@@ -163,8 +166,8 @@ class AsyncioTask(ContainedTask):
         self._ended: Any = ended
         self.was_told: Any = was_told
         self._failure: BaseException | None = None
-        # `cancel` was called: a cancellation that ends the task is the owner's
-        self._cancelled = False
+        # when it was cancelled, -inf if it was not: a cancellation that ends the task is the owner's
+        self._cancelled_at = -math.inf
         # False while foreign code runs in the task, and if that may have left a trace
         self._fresh = True
         # what `run` has returned, until `check`
@@ -184,23 +187,24 @@ class AsyncioTask(ContainedTask):
         tasks.started(self)
 
     def cancel(self) -> None:
-        self._cancel_once_waiting(None, 0, 0)
-
-    def _cancel_once_waiting(self, waits_for: Any, waited: int, turns: int) -> None:
-        """Cancel the task, unless it was told, once it has waited for the same for _WAITED turns: until then tasks that
-        it has started may not have begun to receive, by which they are told. `waited`: turns for which it has waited
-        for `waits_for`; `turns`: since the first call."""
         # the end of the block cancels it, and a second cancellation would interrupt its clean-up
-        if self.task is None or self._tasks.closed:
+        if not self._tasks.closed:
+            self.cancel_once_waiting(None, 0, 0)
+
+    def cancel_once_waiting(self, waits_for: Any, waited: int, turns: int) -> None:
+        """Cancel the task, unless it was told or has been cancelled just now, once it has waited for the same for
+        _WAITED turns: until then tasks that it has started may not have begun to receive, by which they are told.
+        `waited`: turns for which it has waited for `waits_for`; `turns`: since the first call."""
+        if self.task is None:
             return
         # None after `asyncio.sleep(0)`
         now_for: Any = getattr(self.task, "_fut_waiter", None)
         if now_for is None or now_for is not waits_for:
             waited = 0
         if waited < _WAITED and turns < _MOST_TURNS:
-            self._tasks.call_soon(partial(self._cancel_once_waiting, now_for, waited + 1, turns + 1))
-        elif not self.was_told():
-            self._cancelled = True
+            self._tasks.call_soon(partial(self.cancel_once_waiting, now_for, waited + 1, turns + 1))
+        elif self._tasks.loop.time() >= self._cancelled_at + _CANCEL_AGAIN and not self.was_told():
+            self._cancelled_at = self._tasks.loop.time()
             cancel(self.task)
 
     def entered(self) -> None:
@@ -263,7 +267,7 @@ class AsyncioTask(ContainedTask):
             raise
         except asyncio.CancelledError as error:
             # the task would give another one, which does not say where it came from
-            self._failure = None if self._cancelled else error
+            self._failure = error if self._cancelled_at == -math.inf else None
             raise
         except BaseException as error:
             # a SystemExit would leave the event loop
