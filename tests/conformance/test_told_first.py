@@ -15,8 +15,8 @@ from deadlined import current_time
 from deadlined.asgi import AsgiHandler
 from deadlined.asgi.handler import App, Receive, Scope, Send
 from deadlined.http import Limits, Reason
-from deadlined.http.policy import DISCONNECT_GRACE
-from tests.support.conformance import Loop, on_asyncio, on_each_loop
+from deadlined.http.policy import DISCONNECT_GRACE, DRAIN_NOTICE
+from tests.support.conformance import Loop, on_asyncio, on_each_loop, on_loops
 from tests.support.conformance_http import Site, site_of
 from tests.support.http import GET, post
 from tests.support.websocket import ACCEPT, HANDSHAKE
@@ -358,3 +358,54 @@ async def test_one_that_was_cancelled_just_before_the_end_of_a_drain_cleans_up(l
         await cut(site)
         await site.serving.wait()
         assert ends == ["clean"]
+
+
+@on_asyncio
+@pytest.mark.parametrize("end", [cut, cancel])
+@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("sent", [GET, post(10), HANDSHAKE], ids=["GET", "POST", "websocket"])
+async def test_one_that_was_told_by_its_client_just_before_the_end_of_the_server_cleans_up(
+    loop: Loop, sent: bytes, turns: int, end: End
+) -> None:
+    seen = Seen()
+    answer = accept_and_wait if sent is HANDSHAKE else never
+    async with site_of(loop, AsgiHandler(two_tasks(seen, answer))) as (site, _):
+        client = await site.connect()
+        await client.send(sent)
+        await loop.sleep(0.1)
+        await loop.settle()
+        client.reset()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await end(site)
+        await site.serving.wait()
+        assert (seen.app, seen.answering) == ("returned", "cleaned up")
+
+
+@on_loops("asyncio")
+@pytest.mark.parametrize("drain_seconds", [0.5, DRAIN_NOTICE, 1.5])
+async def test_a_websocket_that_the_drain_closes_as_it_ends_is_told(loop: Loop, drain_seconds: float) -> None:
+    seen = Seen()
+    handler = AsgiHandler(two_tasks(seen, accept_and_wait))
+    async with site_of(loop, handler, drain=drain_seconds) as (site, _):
+        client = await site.connect()
+        await client.send(HANDSHAKE)
+        await loop.sleep(0.5)
+        await drain(site)
+        await site.serving.wait()
+        assert (seen.told[-1], seen.app, seen.answering) == ("websocket.disconnect", "returned", "cleaned up")
+
+
+@on_loops("asyncio")
+async def test_one_that_begins_as_the_server_ends_is_told(loop: Loop) -> None:
+    seen = Seen()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await cut(site)
+        await two_tasks(seen, never)(scope, receive, send)
+
+    async with site_of(loop, AsgiHandler(app)) as (site, _):
+        client = await site.connect()
+        await client.send(GET)
+        await site.serving.wait()
+        assert (seen.app, seen.answering) == ("returned", "cleaned up")
