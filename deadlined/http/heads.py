@@ -29,17 +29,20 @@ HOLD: Final = 0.05
 class HeldHeads:
     """One server's exchanges whose handlers have suspended with the head unsent, the oldest first."""
 
-    __slots__ = ("_due", "_poller", "_timer")
+    __slots__ = ("_closed", "_due", "_poller", "_timer")
 
     def __init__(self, poller: Poller) -> None:
         self._poller: Final = poller
         # when each is due: in order, because HOLD is the same for all
         self._due: dict[Exchange, float] = {}
         self._timer: Timer = Timer(_send, self)
+        # `close` was called
+        self._closed = False
 
     def add(self, exchange: Exchange) -> None:
-        """Send the head of `exchange` HOLD seconds from now, if it is still unsent. A second call does not delay it."""
-        if exchange in self._due:
+        """Send the head of `exchange` HOLD seconds from now, if it is still unsent. A second call does not delay it. Do
+        nothing after `close`: a handler may begin a response in the second that the server's end leaves it."""
+        if self._closed or exchange in self._due:
             return
         when = self._poller.clock.now() + HOLD
         if not self._due:
@@ -63,7 +66,8 @@ class HeldHeads:
                 report(logging.ERROR, "%s failed inside the server", exchange.request.line, error=error)
 
     def close(self) -> None:
-        """Forget all heads, unsent."""
+        """Forget all heads, unsent, and those that come later."""
+        self._closed = True
         if self._due:
             self._due.clear()
             self._poller.set_timer(self._timer, INF)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
+import anyio
 import pytest
 
 from deadlined import current_time
@@ -192,3 +193,25 @@ async def test_a_failure_is_logged_in_the_context_of_its_handler(
     finally:
         caplog.handler.removeFilter(context)
     assert seen == [("GET / failed", "somebody")]
+
+
+@in_virtual_time
+async def test_a_head_that_is_begun_as_the_server_ends_leaves_no_timer_behind(loop: Loop) -> None:
+    ends: list[str] = []
+
+    async def handler(exchange: Exchange) -> None:
+        try:
+            await loop.forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                exchange.start(200, [])
+                await loop.sleep(HOLD / 2)
+                ends.append("end")
+
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        await client.send(GET)
+        await loop.sleep(1)
+        site.serving.cancel()
+        await site.serving.wait()
+        assert ends == ["end"]
