@@ -197,7 +197,7 @@ class UpstreamConnection(ReadyCallback):
     def park(self, removed: Callable[[UpstreamConnection], object], reuse: float) -> bool:
         """Wait for the next request, for `reuse` seconds unless the upstream has announced how long it waits.
         `removed(self)` is called when something comes before that, or nothing in time: the connection is closed then.
-        Return False, and close it, if bytes or an end have come already."""
+        Return False if it cannot be kept: bytes or an end have come already, or the time is 0."""
         assert self.is_reusable, "the request or its response is not complete"
         conn = self.conn
         self._user = None
@@ -209,7 +209,6 @@ class UpstreamConnection(ReadyCallback):
         elif self.call_again() or (self._has_nothing() and conn.call_when_readable(self)):
             self._removed = removed
             return True
-        conn.close()
         return False
 
     def lend(self, user: ConnectionUser) -> None:
@@ -261,7 +260,8 @@ class UpstreamConnection(ReadyCallback):
         self.conn.close()
 
     def abort(self) -> None:
-        """Close in the middle of a request or response: the upstream learns of it at once, by a reset. Idempotent."""
+        """Close by a reset: in the middle of a request or response, of which the upstream learns at once, or to free
+        the port at once. Idempotent."""
         self._user = None
         self.conn.abort()
 

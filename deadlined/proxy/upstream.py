@@ -135,13 +135,13 @@ class Upstream:
 
     def take_back(self, connection: UpstreamConnection, reuse: float) -> None:
         """Keep a connection for the next request, for `reuse` seconds, if it is reusable; reset it otherwise."""
-        if not connection.is_reusable or (self._distrusted_until and self._distrusted_until > self._clock.now()):
-            # a close would leave this end in TIME_WAIT, and after some ten thousand of these no port is left
-            connection.abort()
-        elif self.available and connection.park(self._remove, reuse):
+        distrusted = self._distrusted_until > 0.0 and self._distrusted_until > self._clock.now()
+        if connection.is_reusable and self.available and not distrusted and connection.park(self._remove, reuse):
             self._idle.append(connection)
         else:
-            connection.close()
+            # this may be so after each request: a close would leave this end in TIME_WAIT, and after some ten thousand
+            # of these no port is left
+            connection.abort()
             self._note_unasked(connection)
 
     def succeeded(self) -> None:

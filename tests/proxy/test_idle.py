@@ -9,6 +9,11 @@ from tests.support.http import GET, Client
 from tests.support.proxy import OK, POST, Guarded, Peer, guarding, problem
 
 
+def announcing(keep_alive: bytes) -> bytes:
+    """Return a response with this field Keep-Alive."""
+    return OK.replace(b"\r\n\r\n", b"\r\nkeep-alive: " + keep_alive + b"\r\n\r\n")
+
+
 @on_each_loop
 async def test_a_stale_idle_connection_is_replaced_and_is_nobodys_failure(loop: Loop) -> None:
     async with guarding(loop) as guarded:
@@ -97,11 +102,11 @@ async def test_an_idle_connection_is_closed_in_time(loop: Loop) -> None:
 
 
 @on_each_loop
-@pytest.mark.parametrize(("announced", "kept"), [(b"timeout=60, max=100", 59), (b"timeout=1", 0), (b"timeout=900", 60)])
+@pytest.mark.parametrize(("announced", "kept"), [(b"timeout=60, max=100", 59), (b"timeout=900", 60)])
 async def test_an_idle_connection_is_kept_as_long_as_its_upstream_says(loop: Loop, announced: bytes, kept: int) -> None:
     async with guarding(loop, upstream_reuse=1.5) as guarded:
         client, peer = await guarded.begin()
-        await peer.answer(OK.replace(b"\r\n\r\n", b"\r\nkeep-alive: " + announced + b"\r\n\r\n"))
+        await peer.answer(announcing(announced))
         await client.response()
         if loop.is_virtual:
             due = loop.after(kept)
@@ -109,7 +114,23 @@ async def test_an_idle_connection_is_kept_as_long_as_its_upstream_says(loop: Loo
             assert loop.is_at(due)
         else:
             # the field is in real seconds
-            assert guarded.proxy.statistics().upstreams[0].idle == (kept > 0)
+            assert guarded.proxy.statistics().upstreams[0].idle == 1
+
+
+@on_each_loop
+@pytest.mark.parametrize("announced", [b"timeout=1", b"timeout=0", b""])
+async def test_a_connection_that_is_kept_for_no_time_is_reset_and_holds_no_port(loop: Loop, announced: bytes) -> None:
+    async with guarding(loop, upstream_reuse=1.5 if announced else 0) as guarded:
+        client = await guarded.site.connect()
+        for _ in range(2):
+            await client.send(GET)
+            peer = await guarded.upstream.accept()
+            await peer.answer(announcing(announced) if announced else OK)
+            assert (await client.response()).body == b"fine"
+            # after an end this side would wait for a minute (TIME_WAIT)
+            assert await peer.end() == "reset"
+        statistics = guarded.proxy.statistics().upstreams[0]
+        assert (statistics.idle, statistics.failures) == (0, {})
 
 
 @on_each_loop
@@ -162,7 +183,7 @@ async def test_a_connection_that_ends_while_its_upstream_is_not_available_is_not
         guarded.proxy.set_available(guarded.upstream.address, False)
         await peer.send(OK)
         assert (await client.response()).status == 200
-        assert await peer.end() == "eof"
+        assert await peer.end() == "reset"
         assert guarded.proxy.statistics().upstreams[0].idle == 0
 
 
