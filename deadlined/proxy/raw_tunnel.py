@@ -79,10 +79,6 @@ class RawTunnel(Tunnel):
 
     # implements Upgraded
 
-    @property
-    def deadline(self) -> float:
-        return min(self._heard + self._host.timeouts.idle, self._host.close_after)
-
     def handler_left(self, failed: bool) -> None:
         if failed or self._closed:
             super().handler_left(failed)
@@ -92,12 +88,3 @@ class RawTunnel(Tunnel):
     def ended(self, reason: Reason) -> None:
         super().ended(reason)
         self._over.set()
-
-    def expire(self, lateness: float) -> None:
-        """End if nothing has come for too long, or the connection is too old."""
-        now = self._clock.now()
-        if not self._closed and self._host.close_after <= now:
-            late = self._host.count_expiry(max(now - self._host.close_after, lateness))
-            self.end(Reason.CONNECTION_AGE, late)
-        else:
-            super().expire(lateness)

@@ -7,11 +7,11 @@ Hazard     A peer that does not read must not fill the memory. A tunnel whose en
            two connections. An end that is sent in place of a reset makes an incomplete stream look complete.
 Answer     While more than LIMIT bytes wait for one end, the other is not read. An upstream must take what it is sent,
            except while it is not read: it may read only as fast as it can write. A tunnel ends if nothing is read from
-           either end for the `idle` time of the server, and neither takes what waits for it. If the client ends its
-           side, the upstream is told once it has taken what came before, and the tunnel ends at the latest GRACE
-           seconds after the client's end. If the upstream ends its side, what it has not taken is lost, and the tunnel
-           ends once the client has taken what waits for it, under the deadlines of a response. A failure of the
-           upstream resets the client.
+           either end for the `idle` time of the server, and neither takes what waits for it, or if the connection of
+           the client is too old. If the client ends its side, the upstream is told once it has taken what came before,
+           and the tunnel ends at the latest GRACE seconds after the client's end. If the upstream ends its side, what
+           it has not taken is lost, and the tunnel ends once the client has taken what waits for it, under the
+           deadlines of a response. A failure of the upstream resets the client.
 Cost       The task of the handler that has asked for the upgrade reads from the upstream. What the client sends is
            passed on in the poller's call, as far as the upstream takes it at once. What the client takes after the
            upstream's end needs no task.
@@ -61,6 +61,8 @@ class Tunnel(Upgraded):
         # the client has ended its side, and when the upstream must have ended its own
         self._client_ended = False
         self._end_by = INF
+        # when the age of the client's connection ends the tunnel
+        self._too_old_at = INF
         # what both ends had taken when the tunnel was about to end as idle
         self._taken = -1
         self._timer = Timer(_expire, self)
@@ -164,6 +166,8 @@ class Tunnel(Upgraded):
     def began(self, host: ExchangeHost) -> None:
         self._maybe_host = host
         self._heard = self._clock.now()
+        # one that is too old before ends at once, and is not late
+        self._too_old_at = max(host.close_after, self._heard)
         self._arm()
 
     @property
@@ -172,7 +176,7 @@ class Tunnel(Upgraded):
 
     @property
     def deadline(self) -> float:
-        return min(self._heard + self._host.timeouts.idle, self._end_by)
+        return min(self._heard + self._host.timeouts.idle, self._end_by, self._too_old_at)
 
     def received(self, data: bytes) -> bool:
         self._heard = self._clock.now()
@@ -232,20 +236,23 @@ class Tunnel(Upgraded):
     # the deadline
 
     def expire(self, lateness: float) -> None:
-        """End if nothing has come for too long. Called by the timer, which may be early: the deadline moves without
-        it."""
+        """End if nothing has come for too long, or the connection is too old. Called by the timer, which may be early:
+        the deadline moves without it."""
         if self._closed:
             return
         now = self._clock.now()
+        late = max(now - self.deadline, lateness)
         if self.deadline > now:
             self._arm()
+        elif self._too_old_at <= now:
+            self.end(Reason.CONNECTION_AGE, self._host.count_expiry(late))
         elif self._end_by <= now:
             self.end(Reason.CLIENT_CLOSED)
         elif self._is_moving():
             self._heard = now
             self._arm()
         else:
-            self.end(Reason.IDLE_TIMEOUT, self._host.count_expiry(max(now - self.deadline, lateness)))
+            self.end(Reason.IDLE_TIMEOUT, self._host.count_expiry(late))
 
     def _is_moving(self) -> bool:
         """Return True if an end takes slowly what waits for it: it has taken some since this was last asked."""

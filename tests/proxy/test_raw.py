@@ -328,23 +328,6 @@ async def test_one_that_is_read_too_slowly_to_make_room_is_not_idle(loop: Loop) 
 
 
 @on_each_loop
-async def test_one_that_is_too_old_ends(loop: Loop) -> None:
-    async with guarding(loop, raw=True, server={"idle": 75, "connection_age": 100}) as guarded:
-        client, peer = await joined(guarded)
-        begun = loop.after(0)
-        sent = 0
-        while not guarded.site.connections:
-            await loop.sleep(5)
-            assert sent < 30
-            sent += 1
-            await client.send_what_is_taken(b"x")
-        assert guarded.site.connections[0].reason is Reason.CONNECTION_AGE
-        if loop.is_virtual:
-            assert 90 <= loop.after(0) - begun <= 115
-        assert await peer.end() in ("eof", "reset")
-
-
-@on_each_loop
 async def test_a_drain_lets_it_go_on_until_an_end_closes(loop: Loop) -> None:
     async with guarding(loop, raw=True, server={"drain": 30}) as guarded:
         client, peer = await joined(guarded)

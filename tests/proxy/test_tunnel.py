@@ -397,6 +397,40 @@ async def test_a_drain_waits_for_a_tunnel_until_its_deadline(loop: Loop) -> None
 
 
 @on_each_loop
+@pytest.mark.parametrize("raw", [False, True], ids=["upgraded", "raw"])
+async def test_one_whose_connection_is_too_old_ends(loop: Loop, raw: bool) -> None:
+    async with guarding(loop, raw=raw, server={"idle": 75, "connection_age": 100}) as guarded:
+        begun = loop.after(0)
+        client, peer = await (joined if raw else tunnelled)(guarded)
+        sent = 0
+        while not guarded.site.connections:
+            await loop.sleep(5)
+            assert sent < 30
+            sent += 1
+            await client.send_what_is_taken(b"x")
+        assert guarded.site.connections[0].reason is Reason.CONNECTION_AGE
+        if loop.is_virtual:
+            assert 90 <= loop.after(0) - begun <= 115
+        assert await peer.end() in ("eof", "reset")
+        await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].active == 0)
+        assert guarded.proxy.statistics().upstreams[0].failures == {}
+
+
+@on_each_loop
+async def test_one_whose_connection_is_too_old_before_it_begins_is_not_late(loop: Loop) -> None:
+    async with guarding(loop, server={"idle": 200, "connection_age": 100}) as guarded:
+        client, peer = await guarded.used_once()
+        await loop.sleep(120)
+        await client.send(UPGRADE)
+        await peer.answer(SWITCH)
+        assert (await client.receive()).startswith(b"HTTP/1.1 101 ")
+        assert await client.end() == "eof"
+        assert await guarded.site.reason() is Reason.CONNECTION_AGE
+        if loop.is_virtual:
+            assert guarded.site.connections[0].lateness == 0.0
+
+
+@on_each_loop
 async def test_an_upstream_that_switches_to_another_protocol_is_a_502(loop: Loop) -> None:
     async with guarding(loop) as guarded:
         client = await guarded.site.connect()

@@ -48,7 +48,8 @@ HELP = {
     "or be silent after an upgrade and with deadlined proxy --tcp.",
     "handler": "Time for the application, or for what is guarded; then it is cancelled and the response is 504.",
     "request_queue": "Time that a request may wait while --max-running are handled; then the response is 503.",
-    "connection_age": "Age of a connection after which its next response closes it (varied by 10 %).",
+    "connection_age": "Age after which the next response closes a connection, and at which a websocket or tunnel ends "
+    "(varied by 10 %).",
     "drain": "Time for open requests after SIGTERM; then they are cut.",
     "ws_ping": "Silence of a websocket's client after which it is sent a ping.",
     "ws_pong": "Time for the answer to a ping; then the websocket is closed with 1011.",

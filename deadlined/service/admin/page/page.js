@@ -16,7 +16,7 @@ const REASONS = {
   write_timeout: "The client did not take the response in time.",
   idle_timeout: "No further request, or byte of a tunnel, came in time. This is normal.",
   handler_timeout: "The application did not answer in time.",
-  connection_age: "The connection was old enough to be closed after a response.",
+  connection_age: "The connection was old enough to be closed.",
   drain_timeout: "The drain was over, and the connection was not.",
   pong_timeout: "The client of a websocket was silent, and did not answer a ping.",
   close_timeout: "The client of a websocket did not take or answer the close in time.",
