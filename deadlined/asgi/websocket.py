@@ -127,7 +127,8 @@ class WebSocketChannel(Sender):
         return {"type": "websocket.disconnect", "code": code, "reason": reason}
 
     async def _wait_for_change(self) -> None:
-        """Wait until the websocket is accepted, or can no longer be. Tasks that wait at the same time take turns."""
+        """Wait until the websocket is accepted, or can no longer be and the sends of a denial have returned. Tasks that
+        wait at the same time take turns."""
         while self._watch_ended is not None:
             await self._watch_ended.wait()
         if self._is_undecided:
@@ -141,6 +142,9 @@ class WebSocketChannel(Sender):
             finally:
                 self._watch_ended = None
                 watch_ended.set()
+        if self._exchange.sends:
+            # frameworks cancel the task that sends
+            await self._exchange.let_sends_return()
 
     def send(self, message: Message) -> Awaitable[None]:
         event: dict[str, Any] = message if isinstance(message, dict) else dict(message)

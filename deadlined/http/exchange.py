@@ -210,15 +210,19 @@ class Exchange(ReceivingExchange):
                 # the peer was not watched meanwhile: this send would have noticed that it is gone
                 self._host.watch_peer()
         elif self._link != DEAD or not self.quiet_sends or self._late_sends > _MOST_LATE:
-            await checkpoint()
+            self._yielding += 1
+            try:
+                await checkpoint()
+            finally:
+                self._yielding -= 1
         if self._link == DEAD and not self.quiet_sends:
             # a cancellation that has come as well is raised here, in place of Disconnected
             await checkpoint()
             raise Disconnected("the peer is gone, or did not accept the response in time")
 
     async def let_sends_return(self) -> None:
-        """Let the sends that wait return. A checkpoint; it waits for the peer as they do, if the response is complete.
-        For who has ended a wait because it is, and whose caller may cancel those sends then."""
+        """Let the sends return that have not yet. A checkpoint; it waits for the peer as they do, if the response is
+        complete. For who has ended a wait because it is, and whose caller may cancel those sends then."""
         other = self.in_other_task
         self.count_others(other)
         try:

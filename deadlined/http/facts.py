@@ -40,6 +40,7 @@ class ExchangeFacts:
         "_waits_end",
         "_watching",
         "_write_by",
+        "_yielding",
         "ends_receives",
         "forwarded_client",
         "head_done",
@@ -103,9 +104,11 @@ class ExchangeFacts:
         # sends that came when the peer was gone, and when the first did
         self._late_sends = 0
         self._late_since = INF
-        # tasks that wait in a send; the send of the last piece was cancelled while it waited
+        # tasks that wait in a send for the peer; the send of the last piece was cancelled while it waited
         self._sending = 0
         self._interrupted = False
+        # tasks that only let others run in a send: it learns nothing of the peer meanwhile
+        self._yielding = 0
         # when the handler must have returned: by the options or the application; because the peer has left, inf if not
         self._own_deadline = handler_deadline(head_done, host.timeouts)
         self._leave_by = INF
@@ -231,8 +234,8 @@ class ExchangeFacts:
 
     @property
     def sends(self) -> bool:
-        """True while a task of the handler waits in a send."""
-        return self._sending > 0
+        """True while a task of the handler is in a send that has not returned."""
+        return self._sending > 0 or self._yielding > 0
 
     @property
     def _send_will_tell(self) -> bool:
