@@ -47,8 +47,8 @@ _PONG: Final = 0x8A
 class WebSocket(Upgraded):
     """A websocket as its handler sees it. `frames`: what `open_frames(exchange)` has returned.
 
-    `accept` once, then `receive` and `send`, from any tasks, and `close`. `closed` is the code and reason of the end
-    once it has ended: the peer's if it has sent any, 1006 if the connection was lost.
+    `accept` once, then `receive` and `send`, from any tasks, and `close`. `closed` is the code and reason of the close
+    that came first, the peer's or the server's, once it has begun; 1006 if the connection was lost before.
     """
 
     def __init__(self, exchange: Exchange, frames: Frames) -> None:
@@ -226,8 +226,7 @@ class WebSocket(Upgraded):
 
     def ended(self, reason: Reason) -> None:
         self.state = CLOSED
-        if self.closed is None:
-            self.closed = (1006, "")
+        self._note_end(1006, "")
         self._host.loop.set_timer(self._timer, INF)
         self._timer.arg = None
         self._inbox.wake()
@@ -391,8 +390,8 @@ class WebSocket(Upgraded):
             self._host.end_upgraded(reason, self._late, unread)
 
     def _note_end(self, code: int, text: str) -> None:
-        """Note code and reason of the end. They replace those of a close that has begun, unless `code` is 1006."""
-        if self.closed is None or code != 1006:
+        """Note code and reason of the end. Those of a close that has begun stay: the handler may know them."""
+        if self.closed is None:
             self.closed = (code, text)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from deadlined import BrokenResourceError, current_time
@@ -155,6 +157,49 @@ async def test_the_application_is_told_the_close_of_a_client_that_has_reset_the_
         assert await site.reason() is Reason.CLIENT_RESET
         await site.until(lambda: told)
         assert told == [{"type": "websocket.disconnect", "code": 1001, "reason": "bye"}]
+
+
+@on_each_loop
+@pytest.mark.parametrize("early", [True, False], ids=["told before the answer", "told after it"])
+@pytest.mark.parametrize(
+    ("own", "ending"),
+    [((4000, "mine"), (4000, "mine")), (None, (1001, "connection_age"))],
+    ids=["by the application", "by the server"],
+)
+async def test_the_application_is_told_the_close_that_has_begun_whatever_its_client_answers(
+    loop: Loop, own: tuple[int, str] | None, ending: tuple[int, str], early: bool
+) -> None:
+    told: list[tuple[int, str]] = []
+    answered = loop.event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def note() -> None:
+            message = await receive()
+            told.append((message["code"], message["reason"]))
+
+        await receive()
+        await send(ACCEPT)
+        if own is not None:
+            await send({"type": "websocket.close", "code": own[0], "reason": own[1]})
+        if early:
+            await note()
+        await answered.wait()
+        await note()
+
+    age: dict[str, Any] = {} if own else {"connection_age": 1.0}
+    async with site_of(loop, AsgiHandler(app), **age) as (site, _):
+        client = await site.connect()
+        await client.send(HANDSHAKE)
+        received = b""
+        while not received.endswith(ending[1].encode()):
+            received += await client.receive()
+        await site.until(lambda: len(told) == early)
+        await client.send(closing(1001, "bye"))
+        assert await client.rest() == b""
+        await site.reason()
+        answered.set()
+        await site.until(lambda: len(told) == 1 + early)
+    assert set(told) == {ending}
 
 
 @in_virtual_time
