@@ -43,6 +43,7 @@ class Worker(PoolWorker):
         "_exchange",
         "_has_ended",
         "_has_told",
+        "_left",
         "_pool",
         "_task",
         "_timer",
@@ -59,6 +60,8 @@ class Worker(PoolWorker):
         self._connection: Connection | None = None
         # the exchange whose handler runs now, None between two handlers
         self._exchange: Exchange | None = None
+        # that of a handler which has just left, if the connection had gone on without it
+        self._left: Exchange | None = None
         self._timer: Timer | None = None
         # the handler was told that it ends, in place of a cancellation: the timer cancels it
         self._has_told = False
@@ -86,6 +89,8 @@ class Worker(PoolWorker):
         if exchange is not None:
             exchange.task = None
             self._exchange = None
+            if self._connection is None:
+                self._left = exchange
             if (exchange.link == DEAD or exchange.upgraded) and self._timer is not None:
                 # it may have been armed to end this handler soon
                 self._pool.poller.set_timer(self._timer, INF)
@@ -204,7 +209,7 @@ class Worker(PoolWorker):
                 self._connection = pool.next()
                 if self._connection is not None:
                     await self._connection.run(self)
-                    self._connection = None
+                    self._connection = self._left = None
                 elif pool.add_idle(self):
                     await self._task.park(self._leave_pool)
                     pool.arrived()
@@ -241,8 +246,8 @@ class Worker(PoolWorker):
             # loggers and observers find there what the application says of its request
             self._task.call_in_context(partial(connection.task_lost, None if self._cancelled else failure))
         elif failure is not None and self._usable and not isinstance(failure, KeyboardInterrupt):
-            text = "a handler ended its task after its response"
-            self._task.call_in_context(partial(report, logging.ERROR, text, error=failure))
+            text = _how_ended(self._left)
+            self._task.call_in_context(partial(report, logging.ERROR, "%s", text, error=failure))
 
     def _was_told(self) -> bool:
         """Return True if the handler must not be cancelled now, because it was told that it ends: the timer does it.
@@ -285,6 +290,14 @@ def _why_cancelled(exchange: Exchange) -> str:
     if not exchange.upgraded:
         return "after its response, by the handler deadline"
     return f"{UPGRADE_GRACE:g} s after its end" if exchange.ends_soon else "after its end, by the handler deadline"
+
+
+def _how_ended(left: Exchange | None) -> str:
+    """Say how a task has failed that has no connection any more: by the handler of `left`, None if none has left."""
+    if left is None:
+        return "a task of the server failed"
+    answered = left.writer.complete and not left.upgraded
+    return f"{left.request.line} ended its task after {'its response' if answered else 'the end of its connection'}"
 
 
 def _expire(worker: Worker, seq: int, lateness: float) -> None:

@@ -10,12 +10,14 @@ import anyio
 import pytest
 import trio
 
-from deadlined.http import Exchange, Phase, Reason
+from deadlined.http import Disconnected, Exchange, Phase, Reason
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.conformance_http import cancel_own_task, cancel_workers, site_of
 from tests.support.http import CHUNKED_POST, GET, answer, chunk, hello, post
 from tests.support.net import certificates
 from tests.support.tls import ByHand, encrypt
+
+AFTER_THE_END = "ended its task after the end of its connection"
 
 # connections that somebody else's cancellation hits
 
@@ -45,7 +47,7 @@ async def test_the_rest_of_a_body_is_discarded_in_another_task(
         assert (await client.response()).status == 200
         assert site.server.statistics().accepted == 1
     # of the handler that was cancelled nothing but its end is told
-    assert {record.getMessage() for record in caplog.records} <= {"a handler ended its task after its response"}
+    assert {record.getMessage() for record in caplog.records} <= {"POST / ended its task after its response"}
 
 
 @on_each_loop
@@ -223,3 +225,61 @@ async def test_a_handler_that_is_cut_and_does_not_fail_is_not_logged(
         assert (await (await site.connect()).get()).status == 504
         await site.until(lambda: not site.server.statistics().background)
     assert failures(caplog) == []
+
+
+# handlers that end their task when the connection has gone on without them
+
+
+async def after_a_response(loop: Loop, exchange: Exchange) -> None:
+    await answer(exchange)
+    await loop.sleep(1)
+
+
+async def after_their_client(loop: Loop, exchange: Exchange) -> None:
+    await exchange.wait_disconnected()
+    await loop.sleep(0.1)
+
+
+async def after_a_body_that_is_invalid(loop: Loop, exchange: Exchange) -> None:
+    with pytest.raises(Disconnected):
+        await exchange.receive()
+    await loop.sleep(0.1)
+
+
+@on_each_loop
+@pytest.mark.parametrize("error", [GeneratorExit, asyncio.CancelledError])
+@pytest.mark.parametrize(
+    ("work", "sent", "said"),
+    [
+        (after_a_response, GET, "GET / ended its task after its response"),
+        (after_their_client, GET, "GET / ended its task after the end of its connection"),
+        (
+            after_a_body_that_is_invalid,
+            CHUNKED_POST + b"x\r\n",
+            "POST / ended its task after the end of its connection",
+        ),
+    ],
+    ids=["response", "client", "body"],
+)
+async def test_the_log_tells_whose_handler_has_ended_its_task_and_when(
+    loop: Loop,
+    work: Callable[[Loop, Exchange], Awaitable[None]],
+    sent: bytes,
+    said: str,
+    error: type[BaseException],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await work(loop, exchange)
+        raise error
+
+    async with site_of(loop, handler) as (site, _):
+        client = await site.connect()
+        await client.send(sent)
+        if work is after_their_client:
+            await loop.settle()
+            client.reset()
+        else:
+            await client.response()
+        await site.until(lambda: failures(caplog))
+        assert failures(caplog) == [(logging.ERROR, said)]
