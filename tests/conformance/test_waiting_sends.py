@@ -8,6 +8,7 @@ import logging
 import math
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import anyio
@@ -22,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from deadlined import BrokenResourceError
 from deadlined.asgi import App, AsgiHandler
 from deadlined.asgi.handler import Message, Receive, Scope, Send
 from deadlined.http import Disconnected, Phase
@@ -61,7 +63,9 @@ def stall(client: Client) -> None:
 
 def end_side(client: Client) -> None:
     """Stay, send nothing more, and do not read."""
-    client.conn.shutdown_write()
+    # in real time the server may have reset it already, on a busy machine
+    with suppress(BrokenResourceError):
+        client.conn.shutdown_write()
 
 
 each_way = pytest.mark.parametrize("leave", [reset, close, stall, end_side])
