@@ -213,7 +213,11 @@ class ExchangeFacts:
         """Note that the calling task learns that the exchange has ended. If a cancellation of the handler may not reach
         that task, the handler is spared for DISCONNECT_GRACE seconds from the first time on."""
         if self.spared_until == -INF and self.in_other_task:
-            self.spared_until = self._host.clock.now() + DISCONNECT_GRACE
+            self.spare()
+
+    def spare(self) -> None:
+        """Spare the handler a cancellation for DISCONNECT_GRACE seconds from now."""
+        self.spared_until = self._host.clock.now() + DISCONNECT_GRACE
 
     @property
     def in_other_task(self) -> bool:

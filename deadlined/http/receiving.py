@@ -195,7 +195,7 @@ class ReceivingExchange(ExchangeFacts):
         """
         if not self.others_wait:
             return
-        self.spared_until = self._host.clock.now() + DISCONNECT_GRACE
+        self.spare()
         if self._link == DETACHED:
             # one that waits for the sends of a complete response, which leaves all the same
             self._ends_listening = True
