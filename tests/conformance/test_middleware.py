@@ -29,21 +29,20 @@ from tests.support.http import GET, Client
 End = Callable[[Site, Client], object]
 
 
-class PassesOn(BaseHTTPMiddleware):
-    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        return await call_next(request)
-
-
 class Shop:
-    """An application of Starlette behind so many middlewares, whose view does `work`, and then cleans up for
-    `seconds`. `told`: how that went, and how the application has ended."""
+    """An application of Starlette behind so many middlewares, whose view does `work`, and then cleans up for `seconds`,
+    as each middleware does for `around` seconds. `told`: how that went, and how the application has ended."""
 
-    def __init__(self, loop: Loop, middlewares: int, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
+    def __init__(
+        self, loop: Loop, middlewares: int, seconds: float, work: Callable[[], Awaitable[object]], around: float = 0
+    ) -> None:
         self._loop = loop
         self._seconds = seconds
+        self._around = around
         self._work = work
         self._app: Any = Starlette(
-            routes=[Route("/", self._view)], middleware=[Middleware(PassesOn) for _ in range(middlewares)]
+            routes=[Route("/", self._view)],
+            middleware=[Middleware(BaseHTTPMiddleware, dispatch=self._dispatch) for _ in range(middlewares)],
         )
         self.told: list[str] = []
 
@@ -54,17 +53,30 @@ class Shop:
             self.told.append(type(error).__name__)
             raise
 
+    async def _dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        try:
+            return await call_next(request)
+        finally:
+            if self._around:
+                await self._clean_up("around", self._around)
+
     async def _view(self, _: Request) -> Response:
         try:
             await self._work()
         finally:
-            try:
-                await self._loop.sleep(self._seconds)
-                self.told.append("cleaned up")
-            except asyncio.CancelledError:
-                self.told.append("interrupted")
-                raise
+            await self._clean_up("", self._seconds)
         return Response()
+
+    async def _clean_up(self, where: str, seconds: float) -> None:
+        try:
+            # in scopes of its own: anyio goes on with a cancellation at the end of each
+            for _ in range(2):
+                with anyio.CancelScope():
+                    await self._loop.sleep(seconds / 2)
+            self.told.append(f"{where} cleaned up".strip())
+        except asyncio.CancelledError:
+            self.told.append(f"{where} interrupted".strip())
+            raise
 
 
 def leave(_: Site, client: Client) -> None:
@@ -86,7 +98,7 @@ async def ended(loop: Loop, shop: Shop, end: End) -> None:
         await client.send(GET)
         await loop.sleep(1)
         end(site, client)
-        await site.until(lambda: shop.told)
+        await site.until(lambda: shop.told and shop.told[-1] == "CancelledError")
         await site.until(lambda: not site.server.open_connections and not site.server.background)
 
 
@@ -114,6 +126,23 @@ async def test_a_view_that_goes_on_is_interrupted(loop: Loop, middlewares: int, 
     shop = Shop(loop, middlewares, 10_000, loop.forever)
     await ended(loop, shop, end)
     assert shop.told == ["interrupted", "CancelledError"]
+
+
+@on_asyncio
+@each_end
+@pytest.mark.parametrize("middlewares", [1, 3])
+async def test_so_has_each_middleware(loop: Loop, middlewares: int, end: End) -> None:
+    shop = Shop(loop, middlewares, 0.5, loop.forever, 0.5)
+    await ended(loop, shop, end)
+    assert shop.told == ["cleaned up", *["around cleaned up"] * middlewares, "CancelledError"]
+
+
+@on_asyncio
+@each_end
+async def test_a_middleware_that_goes_on_is_interrupted(loop: Loop, end: End) -> None:
+    shop = Shop(loop, 1, 0.5, loop.forever, 10_000)
+    await ended(loop, shop, end)
+    assert shop.told == ["cleaned up", "around interrupted", "CancelledError"]
 
 
 @on_asyncio

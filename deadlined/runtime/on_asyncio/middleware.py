@@ -1,18 +1,20 @@
 """Cancelling a task of asyncio that waits for the one in which Starlette runs the rest of the application.
 
 Facts      Starlette's `BaseHTTPMiddleware`, so also `@app.middleware("http")`, runs what is behind it in a task of a
-           task group of anyio, and waits for its response. If the waiting task is cancelled, the group cancels the
+           task group of anyio, and waits for its response. If one of the two tasks is cancelled, the group cancels the
            other one in every step of the loop until it has ended.
-Hazard     The clean-up of the application is cancelled in its first wait. A database driver cannot cancel its query
-           then: it closes the connection, the pool makes another one, and the query runs on and keeps its locks.
-Answer     The innermost of these tasks is cancelled first, once, and the next one when that has ended; all that are
-           left a second later, by a cancellation of the outermost. The tasks are found by their name and by private
-           names of anyio; if these are other ones, the outermost is cancelled at once.
+Hazard     The clean-up of the application, or of the middleware, is cancelled in its first wait. A database driver
+           cannot cancel its query then: it closes the connection, the pool makes another one, and the query runs on
+           and keeps its locks.
+Answer     The innermost of these tasks is cancelled first, once, and the next one when that has ended, while its group
+           holds back; each has a second, and then anyio's way goes on. The tasks are found by their name and by
+           private names of anyio; if these are other ones, the outermost is cancelled at once.
 Cost       A few look-ups per cancellation.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from asyncio import Task, TimerHandle
 from collections.abc import Callable
@@ -20,11 +22,11 @@ from typing import Any, Final
 
 from . import shields
 
-# seconds for the clean-up; a second cancellation would interrupt it
+# seconds for the clean-up of each task; a second cancellation would interrupt it
 _GRACE: Final = 1.0
 
 # what anyio calls the tasks in which the middleware runs what is behind it
-_BEHIND: Final = "starlette.middleware.base.BaseHTTPMiddleware.__call__.<locals>.call_next."
+_BEHIND: Final = "starlette.middleware.base.BaseHTTPMiddleware.__call__.<locals>.call_next.<locals>.coro"
 
 
 def cancel(task: Task[Any]) -> None:
@@ -43,6 +45,7 @@ class _FromInside:
     def __init__(self, outer: Task[Any], inner: Task[Any]) -> None:
         self._outer = outer
         self._inner = inner
+        self._group = _group_of(inner)
         # runs from the cancellation of `inner`, which a shield may put off
         self._timer: TimerHandle | None = None
         self._is_over = False
@@ -58,6 +61,7 @@ class _FromInside:
             return
         if self._inner.done():
             self._end(cancel)
+            _cancel_gently(self._group)
             return
         if self._timer is None and not shields.is_shielded(self._inner):
             self._timer = self._inner.get_loop().call_later(_GRACE, self._end, shields.cancel)
@@ -70,6 +74,25 @@ class _FromInside:
         cancel_by(self._outer)
 
 
+def _cancel_gently(group: Any) -> None:
+    """Cancel the scope of a task group in which a task has just ended cancelled, before anyio does: what waits in the
+    group has been cancelled in this turn of the loop, which anyio sees, and is cancelled no more for _GRACE seconds."""
+    if group is None:
+        return
+    group.cancel()
+    next_round: Any = getattr(group, "_cancel_handle", None)
+    if next_round is not None:
+        # it keeps its place, because anyio begins a new round where there is none
+        next_round.cancel()
+        asyncio.get_running_loop().call_later(_GRACE, _go_on, group)
+
+
+def _go_on(group: Any) -> None:
+    """Cancel what is left in the group, in every step of the loop, as anyio does."""
+    if group._host_task is not None:
+        group._deliver_cancellation(group)
+
+
 def _innermost(task: Task[Any]) -> Task[Any] | None:
     """Return the task inside `task`, and inside no other, in which a middleware runs what is behind it."""
     return next((inner for inner in _behind(task) if not _behind(inner)), None)
@@ -78,13 +101,26 @@ def _innermost(task: Task[Any]) -> Task[Any] | None:
 def _behind(task: Task[Any]) -> list[Task[Any]]:
     """Return the tasks in the task groups of `task`, and in groups inside those, that run what is behind a
     middleware."""
-    backend = sys.modules.get("anyio._backends._asyncio")
-    state: Any = getattr(backend, "_task_states", {}).get(task)
-    scope: Any = getattr(state, "cancel_scope", None)
+    scope = _scope_of(task)
     outermost: Any = None
     while getattr(scope, "_host_task", None) is task:
         outermost, scope = scope, getattr(scope, "_parent_scope", None)
     return [other for other in _tasks_in(outermost) if _is_behind(other) and other is not task and not other.done()]
+
+
+def _group_of(task: Task[Any]) -> Any:
+    """Return the cancel scope of the task group that has started `task`."""
+    scope = _scope_of(task)
+    while getattr(scope, "_host_task", None) is task:
+        scope = getattr(scope, "_parent_scope", None)
+    return scope
+
+
+def _scope_of(task: Task[Any]) -> Any:
+    """Return the cancel scope of anyio in which `task` is; None if it is in none, or if anyio has renamed it."""
+    backend = sys.modules.get("anyio._backends._asyncio")
+    state: Any = getattr(backend, "_task_states", {}).get(task)
+    return getattr(state, "cancel_scope", None)
 
 
 def _tasks_in(scope: Any) -> list[Task[Any]]:
@@ -96,4 +132,4 @@ def _tasks_in(scope: Any) -> list[Task[Any]]:
 
 
 def _is_behind(task: Task[Any]) -> bool:
-    return task.get_name().startswith(_BEHIND)
+    return task.get_name() == _BEHIND
