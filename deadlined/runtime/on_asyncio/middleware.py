@@ -7,7 +7,7 @@ Hazard     The clean-up of the application, or of the middleware, is cancelled i
            cannot cancel its query then: it closes the connection, the pool makes another one, and the query runs on
            and keeps its locks.
 Answer     The innermost of these tasks is cancelled first, once, and the next one when that has ended, while its group
-           holds back; each has a second, and then anyio's way goes on. The tasks are found by their name and by
+           holds back; each has a second, and is then cancelled again. The tasks are found by their name and by
            private names of anyio; if these are other ones, the outermost is cancelled at once.
 Cost       A few look-ups per cancellation.
 """
@@ -76,7 +76,7 @@ class _FromInside:
 
 def _cancel_gently(group: Any) -> None:
     """Cancel the scope of a task group in which a task has just ended cancelled, before anyio does: what waits in the
-    group has been cancelled in this turn of the loop, which anyio sees, and is cancelled no more for _GRACE seconds."""
+    group has been cancelled in this turn of the loop, which anyio sees, and is cancelled again only after a second."""
     if group is None:
         return
     group.cancel()
@@ -84,13 +84,13 @@ def _cancel_gently(group: Any) -> None:
     if next_round is not None:
         # it keeps its place, because anyio begins a new round where there is none
         next_round.cancel()
-        asyncio.get_running_loop().call_later(_GRACE, _go_on, group)
+        asyncio.get_running_loop().call_later(_GRACE, _cancel_again, group)
 
 
-def _go_on(group: Any) -> None:
-    """Cancel what is left in the group, in every step of the loop, as anyio does."""
-    if group._host_task is not None:
-        group._deliver_cancellation(group)
+def _cancel_again(group: Any) -> None:
+    """Cancel what waits in the group, if it is still there."""
+    if getattr(group, "_active", False):
+        shields.cancel(group._host_task)
 
 
 def _innermost(task: Task[Any]) -> Task[Any] | None:
