@@ -8,7 +8,8 @@ Hazard     The clean-up of the application, or of the middleware, is cancelled i
            and keeps its locks.
 Answer     The innermost of these tasks is cancelled first, once, and the next one when that has ended, while its group
            holds back; each has a second, and is then cancelled again. The tasks are found by their name and by
-           private names of anyio; if these are other ones, the outermost is cancelled at once.
+           private names of anyio. If these are other ones, or anyio is older than 4.7, whose groups would swallow the
+           cancellation, the outermost is cancelled at once.
 Cost       A few look-ups per cancellation.
 """
 
@@ -117,8 +118,11 @@ def _group_of(task: Task[Any]) -> Any:
 
 
 def _scope_of(task: Task[Any]) -> Any:
-    """Return the cancel scope of anyio in which `task` is; None if it is in none, or if anyio has renamed it."""
+    """Return the cancel scope of anyio in which `task` is. None if it is in none, and if anyio has renamed that or is
+    older than 4.7."""
     backend = sys.modules.get("anyio._backends._asyncio")
+    if not hasattr(backend, "is_anyio_cancellation"):
+        return None
     state: Any = getattr(backend, "_task_states", {}).get(task)
     return getattr(state, "cancel_scope", None)
 
