@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+
 import trio
 
 from .conn import Conn
@@ -28,6 +30,11 @@ __all__ = [
     "open_unix_stream",
     "serve_tcp",
 ]
+
+if "_abc_impl" not in vars(Conn):
+    # mypyc makes a class without calling its metaclass: it would share its base's cache of isinstance(), and every
+    # stream that one of the two was asked about would get the same answer from the other
+    abc._abc_init(Conn)  # type: ignore[attr-defined]
 
 # for programs that ask with isinstance(); the class itself does not depend on an event loop
 trio.abc.HalfCloseableStream.register(TlsConn)
