@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import socket as stdlib
+from collections import OrderedDict
 from functools import partial
 from typing import Any
 
 import trio
 
-from ..runtime import current_host
+from ..runtime import Event, current_host
 from .names import AddressInfo, LookUp, look_up, numeric, require_port
 from .side import Side, require_open
 
@@ -25,7 +26,10 @@ _NOT_NAMES = ("", "<broadcast>")
 
 
 class PacketConn(trio.abc.AsyncResource):
-    """A UDP socket whose operations end by deadlines that follow the rules of `Conn`. Make it with `open_udp`."""
+    """A UDP socket whose operations end by deadlines that follow the rules of `Conn`. Make it with `open_udp`.
+
+    Any number of tasks may send, and one may receive at a time.
+    """
 
     def __init__(self, socket: stdlib.socket) -> None:
         socket.setblocking(False)
@@ -35,6 +39,8 @@ class PacketConn(trio.abc.AsyncResource):
         self._family = socket.family
         self._reading = Side("read", self._desc.read, self._host)
         self._writing = Side("write", self._desc.write, self._host)
+        # of each task that sends, in the order in which they came: set when its turn comes. The first one sends
+        self._senders: OrderedDict[Event, None] = OrderedDict()
 
     @property
     def socket(self) -> stdlib.socket:
@@ -97,29 +103,56 @@ class PacketConn(trio.abc.AsyncResource):
     async def send_to(self, data: bytes, address: Address = None) -> None:
         """Send one datagram, whole or not at all, to `address`; None means the peer of a connected socket.
 
+        While there is no room for it, or its host is looked up, other tasks wait for their turn.
+
         A host that is a name is looked up for each datagram, without blocking and until the write deadline: give an
         address to those that are many, or connect with `remote` of `open_udp`.
         OSError if the name has no address in the socket's family, and as the kernel reports it (EMSGSIZE, ECONNREFUSED,
         ENOBUFS); the socket stays usable.
         """
-        side = self._writing
-        side.enter()
+        require_open(self._writing.half)
+        if self._host.yields_first:
+            # not in its turn, which no other task shall wait for
+            await self._host.checkpoint()
+        turn = Event()
         try:
-            await side.begin()
-            if address is not None and self._is_name(address):
-                address = await self._look_up(address)
-            while not self._try_send(data, address):
-                side.woken(await side.parking)
-            if not side.slept:
-                await side.finish()
+            self._senders[turn] = None
+            if next(iter(self._senders)) is not turn:
+                await turn.wait()
+            slept = await self._send_in_turn(data, address)
         finally:
-            side.leave()
+            self._end_turn(turn)
+        if not slept:
+            await self._writing.finish()
 
     async def aclose(self) -> None:
         """Close; pending operations raise ClosedResourceError. Idempotent."""
         self._host.close(self._desc)
         self._socket.close()
         await self._host.checkpoint()
+
+    async def _send_in_turn(self, data: bytes, address: Address) -> bool:
+        """Send one datagram. True if that has been a checkpoint."""
+        side = self._writing
+        side.enter()
+        # if the host yields first, that was done
+        side.has_yielded = True
+        try:
+            await side.begin()
+            if address is not None and self._is_name(address):
+                address = await self._look_up(address)
+            while not self._try_send(data, address):
+                side.woken(await side.parking)
+            return side.slept
+        finally:
+            side.leave()
+
+    def _end_turn(self, turn: Event) -> None:
+        """Let the next task send, if it was this one's turn."""
+        self._senders.pop(turn, None)
+        for following in self._senders:
+            following.set()
+            break
 
     def _is_name(self, address: Address) -> bool:
         """Return True if `sendto` would look the host up, and block. What is no address of any kind is left to it."""
