@@ -36,4 +36,4 @@ class DeadlineExceeded(TimeoutError):  # noqa: N818, Go's name, and the subclass
         self.sent = sent
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.op, self.deadline, self.sent)
+        return type(self), (self.op, self.deadline, self.sent), vars(self)

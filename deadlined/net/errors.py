@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import socket as stdlib
+from typing import Any
 
 import trio
 
@@ -19,12 +20,25 @@ class BusyResourceError(trio.BusyResourceError, RuntimeError):
 class ClosedResourceError(trio.ClosedResourceError, OSError):
     """This program has closed the socket, or has ended the side that it wants to send on. `errno` is EBADF."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _with_number, (type(self), self.args, self.errno), vars(self)
+
 
 class BrokenResourceError(trio.BrokenResourceError, ConnectionError):
     """The peer or the network has ended the connection. `errno` is the kernel's, None if it gave none.
 
     What was sent may or may not have reached the peer. The socket can only be closed.
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _with_number, (type(self), self.args, self.errno), vars(self)
+
+
+def _with_number(kind: type[OSError], args: tuple[Any, ...], number: int | None) -> OSError:
+    """Make an error from its pickle: an OSError is pickled without an `errno` that is not among its arguments."""
+    error = kind(*args)
+    error.errno = number
+    return error
 
 
 def closed_error(message: str = "this socket was closed here") -> ClosedResourceError:

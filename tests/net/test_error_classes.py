@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import pickle
 
 import pytest
 import trio
@@ -48,3 +50,22 @@ def test_a_closed_socket_says_so_and_has_its_number() -> None:
 
     assert error.errno == errno.EBADF
     assert str(error) == "this socket was closed here"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        deadlined.DeadlineExceeded("write", 5.0, 3),
+        broken_error(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")),
+        deadlined.BrokenResourceError("without a number"),
+        closed_error(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_reaches_another_process_with_its_number_and_its_notes(error: OSError) -> None:
+    error.add_note("in the third attempt")
+
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is type(error)
+        assert (str(other), other.errno, other.args) == (str(error), error.errno, error.args)
+        assert vars(other) == vars(error)
