@@ -39,7 +39,8 @@ class Conn(trio.abc.HalfCloseableStream):
 
     A deadline is an absolute time on the event loop's clock (`deadlined.current_time()`); `inf`, the default, is
     none. It applies to the pending and to all future operations of its direction, and stays until it is moved: an idle
-    timeout is a read deadline that is moved after every read. Any task of the loop may set one, at the cost of a store:
+    timeout is a read deadline that is moved after every read. Any task of the loop may set one, at the cost of a store;
+    another thread must have the loop do it:
 
         set_read_deadline(when)     `receive_some` and the other reads raise DeadlineExceeded at `when`
         set_write_deadline(when)    the same for `send_all` and the other writes
