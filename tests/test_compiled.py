@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import ast
+import copy
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import deadlined
+from deadlined.http import Limits, Timeouts
+from deadlined.poll import Poller
+from deadlined.poll.fake import FakePort
+from deadlined.proxy.address import Address
+from deadlined.proxy.options import ProxyLimits, ProxyTimeouts
+from deadlined.timers import Timers
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(deadlined.__file__).parent
@@ -114,6 +122,41 @@ def test_the_finder_of_such_declarations_finds_them() -> None:
     assert declared_twice(base, unread) == []
     # it would be run, and mypyc takes it as what cannot be
     assert declared_twice(base, unread.replace("TYPE_CHECKING and ", "")) == ["C.a"]
+
+
+def unpicklable(text: str) -> list[str]:
+    """Return the dataclasses that do not derive from `Value`."""
+    return [
+        node.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef)
+        and any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+        and "Value" not in map(ast.unparse, node.bases)
+    ]
+
+
+def test_each_compiled_dataclass_can_be_pickled() -> None:
+    # mypyc's own cannot, if they are frozen: timers/value.py
+    assert [name for path in compiled_files() for name in unpicklable(path.read_text())] == []
+    assert unpicklable("@dataclass(frozen=True)\nclass A: ...\n@dataclass\nclass B(Value): ...\nclass C: ...") == ["A"]
+
+
+VALUES = [
+    Timeouts(read=5.0),
+    Limits(max_requests=7),
+    ProxyTimeouts(),
+    ProxyLimits(),
+    Address.parse("127.0.0.1:80"),
+    Timers().statistics(),
+    Poller(FakePort(), lambda: 0.0, bool).statistics(),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_settings_and_statistics_reach_another_process(value: object) -> None:
+    for other in (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value)):
+        assert other == value
+        assert type(other) is type(value)
 
 
 def unknown_bases(text: str) -> list[str]:

@@ -19,13 +19,14 @@ from typing import Final
 
 from ..poll import Clock
 from ..runtime import Event
+from ..timers.value import Value
 from .exchange import Exchange
 from .state import Refusal
 from .timeouts import INF, Limits
 
 
 @dataclass(frozen=True, slots=True)
-class AdmissionStatistics:
+class AdmissionStatistics(Value):
     """A snapshot. `running`: requests that have a place now; `waiting`: those in the queue; `refused`: requests that
     got no place, since the start."""
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ..timers.value import Value
 from .admission import AdmissionStatistics
 from .state import Phase, Reason
 
@@ -33,7 +34,7 @@ _SWITCHING_PROTOCOLS: Final = 101
 
 
 @dataclass(frozen=True, slots=True)
-class HistogramCounts:
+class HistogramCounts(Value):
     """A snapshot of a histogram. `counts[i]` observations were at most `bounds[i]` and above the bound before it; the
     last of `counts` were above all bounds. `sum` is the sum of all observations."""
 
@@ -143,7 +144,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class HttpStatistics:
+class HttpStatistics(Value):
     """Counts of a server. Now: `open` connections, how many of them are in each of the `phases`, and detached handlers
     in the `background`. Totals since the start: `accepted` connections, `requests` that were handled, ended connections
     by their `reasons`, and the `worst_lateness` of a deadline that cut one, in seconds.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ..timers.value import Value
 from .errors import BadRequest, ResponseCut
 from .state import NONE, SENT, Phase, Reason
 from .timeouts import Limits, Timeouts
@@ -56,7 +57,7 @@ AGE_JITTER: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Value):
     """What happens when the deadline `field` of `Timeouts` passes in `phase`.
 
     `status` is answered if no response was started; if `needs_byte`, only to a peer that has sent something. `reset`:
@@ -100,7 +101,7 @@ RULES: Final[dict[str, Rule]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class Action(Value):
     """What a connection does to end, for `reason`. With a `status` it answers and closes; otherwise it resets if
     `reset`, else closes. `cancels`: it cancels the handler, which otherwise runs on."""
 

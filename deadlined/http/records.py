@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from ..timers.value import Value
 from .state import Phase, Reason, Refusal
 
 # bytes of a header field in a record; the user agents of browsers have up to 200
@@ -13,7 +14,7 @@ LONGEST_VALUE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class RequestRecord:
+class RequestRecord(Value):
     """One request that was handled.
 
     `peer`: the client's address and port, also if a proxy has told it. `status`: 0 if nothing was answered. `received`,
@@ -39,7 +40,7 @@ class RequestRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionRecord:
+class ConnectionRecord(Value):
     """One connection that ended in `phase`, for `reason`. `elapsed`: seconds from its accept to its end. `lateness`:
     seconds by which the deadline that cut it was late, 0.0 if no deadline did. `received`, `sent`: bytes of HTTP. After
     a TLS handshake that timed out, `received` is the length of the first read of the handshake, 0 if nothing came."""
@@ -55,7 +56,7 @@ class ConnectionRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionInfo:
+class ConnectionInfo(Value):
     """One connection that is open now. `age`, and `left` until its deadline (`inf` if it has none), in seconds."""
 
     id: int

@@ -20,6 +20,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 from urllib.parse import unquote
 
+from ..timers.value import Value
 from .errors import BadRequest
 from .timeouts import INF, Limits, Timeouts, keep_alive_line
 
@@ -45,7 +46,7 @@ PER_ROUTE: Final = tuple(name for name in (*_TIMEOUTS, *_LIMITS) if name not in 
 
 
 @dataclass(frozen=True)
-class Route:
+class Route(Value):
     """What holds for requests whose path is `path` or lies below it, and whose method, in capitals, is one of
     `methods`, empty for all. `overrides`: fields of `Timeouts` and `Limits`, except those of NOT_PER_ROUTE;
     `max_running` only as `inf`, for requests that are handled at once and do not count. `observed`: the server's

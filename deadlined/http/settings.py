@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ..poll import Clock
 from ..runtime import Host
+from ..timers.value import Value
 from .admission import Admission
 from .admitting import AdmittingHandler
 from .counts import Counts
@@ -26,7 +27,7 @@ Respond = Callable[[Exchange], Responder | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Value):
     """The options of a server. `serve` is `handler`, or what lets its requests wait for their turn if their number is
     limited; `before_wait` is called for those. `respond` is asked before it, unless it is None. `overrides` are for
     some requests; `routes` has them applied, and is None if there are none. `parse_head` reads the heads of requests.

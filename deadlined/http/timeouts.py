@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass, fields
 from typing import Final
 
+from ..timers.value import Value
+
 INF: Final = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
+class Timeouts(Value):
     """Seconds from the start of a phase to its deadline; `inf` is off. Rates are in bytes per second.
 
     A deadline bounds its phase as a whole: bytes that trickle in do not extend it, except by the stated rates. A rate
@@ -74,7 +76,7 @@ def keep_alive_line(timeouts: Timeouts) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Value):
     """Sizes in bytes, and numbers; `inf` is off. Raises ValueError for NaN or less than 1."""
 
     # bytes of a request line and its header fields together; answered 431 or 414 beyond. For a chunked body

@@ -22,13 +22,14 @@ from typing import Any
 
 from ..timers.facility import Timers, TimersStatistics
 from ..timers.timer import INF, Timer
+from ..timers.value import Value
 from .clock import Clock
 from .desc import PollDesc
 from .port import ERROR, HANGUP, READ, URGENT, WRITE, Port
 
 
 @dataclass(frozen=True)
-class PollerStatistics:
+class PollerStatistics(Value):
     """A snapshot of a poller: open `descriptors` and `parked` waiters.
 
     Totals since the start: `polls`; `events`, of which `unknown` belonged to no open descriptor; `expired` deadlines,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..net import Conn, open_tcp_stream, open_unix_stream
+from ..timers.value import Value
 
 # what is allowed, for error messages
 ALLOWED: Final = "write host:port, [address]:port or unix:/path"
@@ -16,7 +17,7 @@ _LARGEST_PORT: Final = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class Address(Value):
     """The address of an upstream: `host` and `port`, or the `path` of a unix socket, which is "" for TCP."""
 
     host: str = ""

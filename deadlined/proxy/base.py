@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..http import Exchange, Responder
 from ..runtime import current_host
+from ..timers.value import Value
 from .address import Address
 from .options import ProxyLimits, ProxyTimeouts
 from .shared import Shared
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ProxyStatistics:
+class ProxyStatistics(Value):
     """A snapshot. `waiting`: requests that wait for an upstream now; `retries`: requests that were sent once more;
     `overloaded`: requests that have waited for too long and were not forwarded. For raw TCP, read "connections" for
     requests."""

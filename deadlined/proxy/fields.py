@@ -26,6 +26,7 @@ from typing import Any, Final
 from ..http import Request, field_lines
 from ..http.forwarded import Address, ServerAddress, TrustedProxies, is_gone, is_well_formed, plain_address
 from ..http.wire.remembered import remember
+from ..timers.value import Value
 from .certificates import CLIENT_CERT, CLIENT_CERT_CHAIN
 from .hops import COUNTED, MAX_FORWARDS, counted_down
 
@@ -111,7 +112,7 @@ _HTTP11: Final = b"1.1 deadlined"
 
 # compared by identity, so that it is a fast key
 @dataclass(frozen=True, slots=True, eq=False)
-class Peer:
+class Peer(Value):
     """What upstreams are told of the peer of a connection. `proxies`: whom it belongs to, None if it is not believed.
     `address`: without a port, or `unknown`. `port`: the usual one of `scheme`. `element`: `for` and `proto` of a
     Forwarded."""

@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass, fields
 from typing import Final
 
+from ..timers.value import Value
+
 INF: Final = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyTimeouts:
+class ProxyTimeouts(Value):
     """Seconds from the start of a phase to its deadline; `inf` is off, 0 passes at once. Raises ValueError for NaN or a
     negative number."""
 
@@ -41,7 +43,7 @@ class ProxyTimeouts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyLimits:
+class ProxyLimits(Value):
     """Numbers; `inf` is off. Raises ValueError for NaN or less than 1."""
 
     # requests and tunnels at one upstream at the same time; more wait for `upstream_queue`. Off, because only the

@@ -25,6 +25,7 @@ from typing import Final
 
 from ..errors import DeadlineExceeded
 from ..poll import Clock
+from ..timers.value import Value
 from .address import Address
 from .connection import UpstreamConnection
 from .errors import Failure, Overloaded, UpstreamError
@@ -56,7 +57,7 @@ _NO_ANSWER: Final = "the upstream accepts no connection"
 
 
 @dataclass(frozen=True, slots=True)
-class UpstreamStatistics:
+class UpstreamStatistics(Value):
     """A snapshot. `active`: requests and tunnels at the upstream now; `idle`: its idle connections; `tries`: requests
     for it so far, also those that are repeated or find no connection; `connects`: connections that were made;
     `failures`: by their names; `available`, `ejected`: whether it gets requests now."""

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics
 from ..timers import Timer
+from ..timers.value import Value
 from .tasks import ContainedTasks
 
 
@@ -116,7 +117,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class RuntimeStatistics:
+class RuntimeStatistics(Value):
     """The counts of a host: `kicks` of the sleeping pump by an earlier deadline, or in virtual time by a removed one,
     since the pump was started; and the counts of its poller."""
 

@@ -25,6 +25,7 @@ from typing import Final
 from .scheme import Scheme
 from .schemes import SCHEMES, check_queue
 from .timer import INF, Timer
+from .value import Value
 
 # zombies that are always tolerated: sweeping a handful costs more than keeping it, and most are revived by the next
 # request of the same connection
@@ -34,7 +35,7 @@ _log: Final = logging.getLogger("deadlined.timers")
 
 
 @dataclass(frozen=True)
-class TimersStatistics:
+class TimersStatistics(Value):
     """`stored` entries of which `zombies` are stopped; totals of `fired` callbacks, of entries `refiled` because
     their timer had been moved later, and of `failed` callbacks, since the start."""
 
