@@ -203,7 +203,6 @@ def _handler(loop: str) -> AsgiHandler:
 async def _serve_visitors(server: HttpServer, listener: Listener, connect: Connect, share: float) -> int:
     """Serve a visitor in a thread, and shut down when it has gone."""
     present, presence = socket.socketpair()
-    present.setblocking(False)
     with ThreadPoolExecutor(max_workers=1) as pool:
         answers = pool.submit(visit, connect, share, presence)
         async with open_group() as group:

@@ -86,6 +86,8 @@ class Conn(trio.abc.HalfCloseableStream):
 
     def __init__(self, socket: stdlib.socket, is_tcp: bool = False) -> None:
         host = current_host()
+        # one that blocks would hang the event loop
+        socket.setblocking(False)
         self._desc = host.open(socket.fileno())
         # on a unix socket a read ends where a descriptor was passed, even if more bytes follow (unix(7))
         self._desc.read.eof_or_urgent_seen = not is_tcp
@@ -111,7 +113,6 @@ class Conn(trio.abc.HalfCloseableStream):
         require_plain(socket, "Conn")
         if socket.type != stdlib.SOCK_STREAM:
             raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}")
-        socket.setblocking(False)
         return cls(socket, set_options(socket))
 
     def __repr__(self) -> str:

@@ -74,6 +74,7 @@ class Listener(trio.abc.Listener[Conn]):
         self, socket: stdlib.socket, unlink: Callable[[], object] | None = None, has_options: bool = False
     ) -> None:
         self._host = current_host()
+        socket.setblocking(False)
         self._desc = self._host.open(socket.fileno())
         self._socket = socket
         self._accepting = Side("accept", self._desc.read, self._host)
@@ -90,7 +91,6 @@ class Listener(trio.abc.Listener[Conn]):
         require_plain(socket, "Listener")
         if not listens(socket):
             raise ValueError("a Listener needs a SOCK_STREAM socket on which listen() was called")
-        socket.setblocking(False)
         return cls(socket)
 
     @property
@@ -159,7 +159,6 @@ class Listener(trio.abc.Listener[Conn]):
         closed."""
         socket = self._socket.accept()[0]
         try:
-            socket.setblocking(False)
             return Conn(socket, self._has_options or set_options(socket))
         except OSError as error:
             # an error of this connection, or a limit of the event queue (ENOSPC: fs.epoll.max_user_watches)
@@ -293,7 +292,6 @@ def _begin_to_listen(socket: stdlib.socket, address: Any, backlog: int | None, r
     set_options(socket)
     bind(socket, address, reuse_port)
     socket.listen(0xFFFF if backlog is None else backlog)
-    socket.setblocking(False)
 
 
 async def open_unix_listener(
@@ -369,7 +367,6 @@ def _listen_at_path(
         if mode is not None:
             file.chmod(mode)
         socket.listen(0xFFFF if backlog is None else backlog)
-        socket.setblocking(False)
     except BaseException:
         unlink()
         raise

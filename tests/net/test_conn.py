@@ -21,6 +21,7 @@ from deadlined.net.sockets import LINGER_ZERO
 from tests.support.net import (
     HOUR,
     INF,
+    LOCALHOST,
     SERVER_NAME,
     Attempt,
     Operation,
@@ -520,6 +521,13 @@ async def test_from_socket_makes_it_non_blocking_and_without_delay() -> None:
         assert client.socket is one
         assert not one.getblocking()
         assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+async def test_one_that_is_made_without_from_socket_does_not_block_the_loop_either() -> None:
+    one, other = unix_sockets()
+    with socket.create_server((LOCALHOST, 0)) as listening:
+        async with Conn(one), Conn(other), Listener(listening):
+            assert not any(each.getblocking() for each in (one, other, listening))
 
 
 async def test_a_socket_that_the_caller_closed_behind_our_back_ends_in_an_error_not_a_hang() -> None:
