@@ -72,6 +72,9 @@ class Observer(Protocol):
     it is over. Those of routes that are not observed are left out, and so are connections that had no other requests,
     unless they were cut or refused in the head of a further one.
 
+    Any object with these methods will do. Do not derive its class from this one: where the package is compiled, that is
+    a TypeError.
+
     The methods are called synchronously, so they must be short. What they raise is logged and has no other effect.
     """
 
