@@ -94,8 +94,6 @@ class Exchange(ReceivingExchange):
             self._admit_late_send()
             return
         self.writer.start(status, headers)
-        if self._host.draining or self._leaves_much_unread():
-            self.writer.must_close = True
         if self.task is not None:
             self.task.response_started()
 
@@ -154,7 +152,11 @@ class Exchange(ReceivingExchange):
             host.output.flush()
             host.output_expired(RULES["write"], host.clock.now() - due)
             return False
-        date = b"" if writer.started else host.dates.current()
+        date = b""
+        if not writer.started:
+            date = host.dates.current()
+            if host.draining or (self._body != DONE and self._leaves_unread(more)):
+                writer.must_close = True
         before, large, after = writer.body(data, more, date, host.keep_alive_line)
         if not before:
             # nothing to send, as in a response to HEAD. There may be endlessly many pieces, so let `finish_send` yield
@@ -296,12 +298,17 @@ class Exchange(ReceivingExchange):
         if self._response == SENT and self.task is not None:
             self.task.not_needed()
 
-    def _leaves_much_unread(self) -> bool:
-        """Return True if `discard_body` would give up, as far as is known now."""
-        if self._body == DONE:
-            return False
-        left = (self.request.content_length or 0) - self._host.reader.received
-        return left > DISCARD or self._body == EXPECT_100
+    def _leaves_unread(self, more: bool) -> bool:
+        """Return True if the rest of the body will not be read, as far as is known when the response begins; `more`:
+        with a piece that is not its last. Nobody knows how long the rest of a body in chunks is, so it must have come
+        for `discard_body`, unless the handler reads it while it responds."""
+        if self._body == EXPECT_100:
+            return True
+        received = self._host.reader.received
+        if not self.request.chunked:
+            return (self.request.content_length or 0) - received > DISCARD
+        reads_on = (more and received > 0) or (self._receiving and (more or not self.ends_receives))
+        return not (reads_on or self._rest_has_come())
 
     def _response_due(self) -> float:
         """Return when the whole response must be sent."""

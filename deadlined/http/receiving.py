@@ -150,6 +150,20 @@ class ReceivingExchange(ExchangeFacts):
             return False
         return is_reusable(self._body, self._response, self._link)
 
+    def _rest_has_come(self) -> bool:
+        """Return True if all of a body in chunks has come, and is not too long for `discard_body`. What has come is
+        read from the socket, unless a task waits for it, but it is not given out."""
+        reader, transport = self._host.reader, self._host.transport
+        try:
+            while not (reader.holds_last_chunk or self.reads or reader.buffered > DISCARD):
+                data = transport.receive_ready()
+                if not data:
+                    return False
+                reader.feed(data)
+        except (BrokenResourceError, ClosedResourceError):
+            return False
+        return reader.holds_last_chunk and reader.buffered <= DISCARD
+
     def detach(self) -> None:
         """Note that the connection goes on without the handler. Deadlines that the handler sets from now on do not
         apply to the connection. A dead exchange stays dead."""

@@ -278,6 +278,9 @@ class Attempt(ConnectionUser):
                 if piece is None:
                     piece = await connection.receive_piece(progress)
                 more = not reader.at_end
+                if exchange.holds_head and not more and exchange.receives and exchange.request.chunked:
+                    # the client is sending what will not be read: nobody knows how much
+                    exchange.writer.must_close = True
                 self._send_waits = not exchange.try_send(piece, more)
         except DeadlineExceeded as late:
             raise self._why_late() from late

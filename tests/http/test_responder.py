@@ -14,7 +14,7 @@ from deadlined.http.state import IDLE, UNATTENDED
 from tests.support.builds import interpreted_only
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.conformance_http import Site, site_of
-from tests.support.http import CHUNKED_POST, GET, LAST_GET, Client, chunk
+from tests.support.http import CHUNKED_POST, GET, LAST_GET, Client, post
 
 pytestmark = [pytest.mark.usefixtures("parser"), interpreted_only]
 
@@ -312,12 +312,12 @@ async def test_a_response_to_head_has_no_body(loop: Loop) -> None:
 @on_each_loop
 async def test_a_body_that_was_not_received_is_discarded_before_the_next_request(loop: Loop) -> None:
     async with answering(loop) as asked:
-        client, played = await asked.first(CHUNKED_POST + chunk(b"hel"))
+        client, played = await asked.first(post(5) + b"hel")
         assert played.exchange.try_receive() == b"hel"
         assert played.exchange.try_receive() is None
         played.answer()
         assert (await client.response()).body == b"fine"
-        await client.send(chunk(b"lo") + chunk(b"") + GET)
+        await client.send(b"lo" + GET)
         (await asked.next(2)).answer(b"next")
         assert (await client.response()).body == b"next"
 

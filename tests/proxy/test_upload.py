@@ -41,6 +41,18 @@ async def test_an_upstream_that_refuses_a_long_body_may_have_answered(loop: Loop
 
 
 @on_each_loop
+@pytest.mark.parametrize(("head", "closes"), [(CHUNKED_POST, True), (post(1000), False)], ids=["chunked", "length"])
+async def test_an_answer_that_comes_before_a_body_of_unknown_length_says_that_the_connection_ends(
+    loop: Loop, head: bytes, closes: bool
+) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await guarded.begin(head)
+        await peer.head()
+        await peer.send(OK)
+        assert (await client.response()).closes is closes
+
+
+@on_each_loop
 async def test_the_time_for_a_body_is_not_forgotten_between_two_sends(loop: Loop) -> None:
     async with guarding(loop, upstream_idle=60) as guarded:
         client, peer = await guarded.begin(CHUNKED_POST)

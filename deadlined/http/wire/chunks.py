@@ -16,6 +16,7 @@ from ..errors import BadRequest
 from ..state import Reason
 from ..timeouts import Limits
 from .grammar import DATA, DATA_CR, END, EXTENSION, FIELD_NAME, LINE, NEXT, REFUSED, SIZE, SIZE_START, describe
+from .request_writer import LAST_CHUNK
 
 # hexadecimal digits of a chunk's size, leading zeros included: as many as 2**63 - 1 needs
 _SIZE_DIGITS: Final = 16
@@ -79,6 +80,12 @@ class ChunkDecoder:
     def held(self) -> int:
         """Bytes that were fed and not read yet."""
         return len(self._buffer) - self._start
+
+    @property
+    def holds_last(self) -> bool:
+        """True if the last chunk was read, or what was fed and not read ends like one without trailers. Data may end so
+        by chance, too."""
+        return self._state == END or self._buffer.endswith(LAST_CHUNK, self._start)
 
     def feed(self, data: bytes) -> None:
         """Append what was received."""

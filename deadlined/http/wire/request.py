@@ -89,6 +89,11 @@ class RequestParser:
         return self._chunks is not None and self._chunks.many
 
     @property
+    def holds_last_chunk(self) -> bool:
+        """True if the current body is one in chunks, and what was fed seems to end with its end."""
+        return self._chunks is not None and self._chunks.holds_last
+
+    @property
     def asks_for_head(self) -> bool:
         """True if a request that is incomplete or was refused is a HEAD, so that its answer must have no body."""
         return self._buffer.startswith(b"HEAD ", self._start)
