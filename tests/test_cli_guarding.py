@@ -131,6 +131,7 @@ def test_routes_do_not_go_with_tcp(guarded: list[ServeConfig], tmp_path: Path) -
         (("serve", "--tcp", "a:b"), "there is no --tcp: it is for deadlined proxy"),
         ((PROXY,), "deadlined proxy needs --upstream"),
         ((PROXY, "--upstream", "9000"), "Invalid value for '--upstream': '9000' is not the address of an upstream"),
+        ((PROXY, "--upstream", "unix:" + "é" * 60), "Invalid value for '--upstream': the path of a unix so"),
         ((PROXY, "--upstream", "a:1", "--factory"), "there is no --factory: it is for deadlined serve"),
         ((PROXY, "--upstream", "a:1", "--no-ws-compression"), "there is no --no-ws-compression: it is for deadlined s"),
         (

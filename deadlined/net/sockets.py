@@ -160,6 +160,12 @@ def checked_size(max_bytes: int) -> int:
     return max_bytes
 
 
+def longest_path(platform: str = sys.platform) -> int:
+    """Return how many bytes the path of a unix socket may have: `sun_path` without its NUL."""
+    # unix(7); unix(4) of macOS and the BSDs
+    return 107 if platform == "linux" else 103
+
+
 def unsent(socket: stdlib.socket) -> int:
     """Return how many bytes the kernel holds that it was given and that the peer's has not taken: over TCP those that
     are not acknowledged. 0 where the system cannot tell, and once the socket is closed."""

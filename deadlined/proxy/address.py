@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
 from ..net import Conn, open_tcp_stream, open_unix_stream
+from ..net.sockets import longest_path
 from ..timers.value import Value
 
 # what is allowed, for error messages
@@ -28,9 +30,13 @@ class Address(Value):
     def parse(cls, text: str) -> Address:
         """Return the address that `text` names, as `str` writes it. ValueError says what is allowed."""
         if text.startswith(_UNIX):
-            if len(text) == len(_UNIX):
+            path = text.removeprefix(_UNIX)
+            if not path:
                 raise ValueError(f"{text!r} has no path; {ALLOWED}")
-            return cls(path=text.removeprefix(_UNIX))
+            most = longest_path()
+            if len(os.fsencode(path)) > most:
+                raise ValueError(f"the path of a unix socket may have {most} bytes here, and this one is longer")
+            return cls(path=path)
         host, colon, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if not colon or not host or (":" in host) != bracketed or "/" in text:

@@ -15,6 +15,7 @@ from trio.testing import MockClock
 
 from deadlined import open_unix_listener, open_unix_stream
 from deadlined.net.listener import listening_unix_socket
+from deadlined.net.sockets import longest_path
 from tests.support.net import fails_at_its_deadline, refuse_when_full
 
 
@@ -198,3 +199,18 @@ async def test_a_unix_listener_has_deadlines_too(tmp_path: Path, autojump_clock:
         listener.set_deadline(1.0)
         await fails_at_its_deadline(listener.accept)
         assert trio.current_time() == 1.0
+
+
+@pytest.mark.parametrize(("platform", "most"), [("linux", 107), ("darwin", 103), ("freebsd14", 103)])
+def test_the_longest_path_is_the_system_s(platform: str, most: int) -> None:
+    assert longest_path(platform) == most
+
+
+def test_the_system_takes_the_longest_path_and_none_that_is_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as longer, pytest.raises(OSError, match="AF_UNIX path too long"):
+        longer.bind("a" * (longest_path() + 1))
+    with socket.socket(socket.AF_UNIX) as longest:
+        longest.bind("a" * longest_path())

@@ -7,14 +7,14 @@ import os
 import re
 from typing import Final, NamedTuple
 
+from ...net.sockets import longest_path
+
 # what is allowed, for error messages
 ALLOWED: Final = "write 127.0.0.1:8000, [::1]:8000, unix:/run/x.sock or fd://3"
 
 _TCP: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]{1,5})")
 _FD: Final = re.compile(r"fd://([0-9]{1,9})")
 _LARGEST_PORT: Final = 65535
-# bytes of a unix socket's path; sun_path of unix(7), without its NUL
-_LONGEST_PATH: Final = 107
 # of a user or a group: the number above it means to chown(2) that the owner stays
 _LARGEST_ID: Final = 2**32 - 2
 
@@ -71,8 +71,9 @@ def parse_admin(text: str) -> TcpBind | UnixBind:
     """Return where the admin listener listens. ValueError for other text."""
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
-        if not 0 < len(os.fsencode(path)) <= _LONGEST_PATH:
-            raise ValueError(f"unix: needs a path of 1 to {_LONGEST_PATH} bytes")
+        most = longest_path()
+        if not 0 < len(os.fsencode(path)) <= most:
+            raise ValueError(f"unix: needs a path of 1 to {most} bytes")
         return UnixBind(path)
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
