@@ -45,8 +45,8 @@ from .timeouts import INF, Limits, Timeouts
 from .transport import Plain, Transport, address_of, peer_name, server_address_of
 from .wire import RequestParser, canned
 
-# reasons that may be those of a head, whose route is not known
-_WITHOUT_ROUTE: Final = (Reason.HEADER_TIMEOUT, Reason.PROTOCOL_ERROR, Reason.HEADER_TOO_LARGE)
+# reasons for which nobody has cut or refused what was received
+_LEFT: Final = (Reason.CLIENT_CLOSED, Reason.CLIENT_RESET)
 
 # of the latest path so many bytes are kept, by which a reload finds its route again
 _KEPT_PATH: Final = 512
@@ -183,7 +183,8 @@ class ConnectionBase(ExchangeHost):
         # it refers to this object
         self._upgraded = None
         self._tell_closed(self.reason or Reason.SERVER_ERROR, self._lateness)
-        if self.settings.observer is not None and not self._is_unobserved:
+        only_unobserved = 0 < self._unobserved == self.requests
+        if self.settings.observer is not None and not only_unobserved:
             notify(self.settings.observer.connection, self._record())
 
     def info(self, now: float) -> ConnectionInfo:
@@ -268,11 +269,6 @@ class ConnectionBase(ExchangeHost):
         """Bytes that were sent or are pending."""
         return self.transport.sent + self.output.size
 
-    @property
-    def _is_unobserved(self) -> bool:
-        """True if all requests are of routes that are not observed, and none ended it whose route is not known."""
-        return 0 < self._unobserved == self.requests and self.reason not in _WITHOUT_ROUTE
-
     def _advance(self, event: int) -> None:
         """Change the state as the table says for `event`."""
         self.state = next_state(self.state, event)
@@ -284,6 +280,9 @@ class ConnectionBase(ExchangeHost):
             self.reason = reason
             self._ended_at = self.clock.now()
             self._lateness = max(lateness, 0.0)
+            if self.state == HEAD and reason not in _LEFT:
+                # cut or refused in a head, whose route is not known: that is recorded
+                self._unobserved = 0
             self._advance(ENDED)
             if self._upgraded is not None:
                 self._upgraded.ended(reason)

@@ -350,21 +350,24 @@ async def test_requests_of_a_route_that_is_not_observed_are_counted_and_not_reco
 
 
 @pytest.mark.parametrize(
-    ("last", "recorded"),
+    ("last", "timeouts", "recorded"),
     [
         # the client leaves
-        ("", []),
-        (request("/healthz", last=True).decode(), []),
-        (request("/shop", last=True).decode(), [Reason.DONE]),
-        ("GET /h", [Reason.HEADER_TIMEOUT]),
-        ("no HTTP\r\n\r\n", [Reason.PROTOCOL_ERROR]),
-        (f"GET / HTTP/1.1\r\nhost: x\r\na: {'b' * 70000}\r\n\r\n", [Reason.HEADER_TOO_LARGE]),
+        ("", {}, []),
+        (request("/healthz", last=True).decode(), {}, []),
+        (request("/shop", last=True).decode(), {}, [Reason.DONE]),
+        ("GET /h", {}, [Reason.HEADER_TIMEOUT]),
+        ("GET /h", {"read": 3}, [Reason.READ_TIMEOUT]),
+        (request("/healthz", "POST", "content-length: 5").decode(), {"read": 3}, []),
+        (request("/healthz", "POST", "transfer-encoding: chunked").decode() + "no chunk\r\n", {}, []),
+        ("no HTTP\r\n\r\n", {}, [Reason.PROTOCOL_ERROR]),
+        (f"GET / HTTP/1.1\r\nhost: x\r\na: {'b' * 70000}\r\n\r\n", {}, [Reason.HEADER_TOO_LARGE]),
     ],
 )
 async def test_a_connection_without_observed_requests_is_not_recorded_unless_a_further_head_ends_it(
-    autojump_clock: MockClock, last: str, recorded: list[Reason]
+    autojump_clock: MockClock, last: str, timeouts: dict[str, float], recorded: list[Reason]
 ) -> None:
-    async with serving(timeouts=only(read_header=5), routes=[unobserved("/healthz")]) as site:
+    async with serving(echo, only(read_header=5, **timeouts), routes=[unobserved("/healthz")]) as site:
         client = await site.connect()
         assert (await client.get(request("/healthz"))).status == 200
         if last:
@@ -374,6 +377,18 @@ async def test_a_connection_without_observed_requests_is_not_recorded_unless_a_f
         await trio.sleep(1)
         assert site.server.open_connections == 0
         assert [record.reason for record in site.records.connections] == recorded
+
+
+async def test_a_head_that_the_end_of_the_server_cuts_is_recorded(autojump_clock: MockClock) -> None:
+    async with serving(routes=[unobserved("/healthz")]) as site:
+        for rest in (b"", b"GET /h"):
+            client = await site.connect()
+            assert (await client.get(request("/healthz"))).status == 200
+            await client.send(rest)
+        await trio.sleep(1)
+        site.stop()
+        await site.ended()
+        assert [record.reason for record in site.records.connections] == [Reason.DRAIN_TIMEOUT]
 
 
 async def test_a_reload_can_hide_a_request_that_runs(autojump_clock: MockClock) -> None:
