@@ -277,7 +277,9 @@ class ReceivingExchange(ExchangeFacts):
             self.count_others(-other)
             self._paused_at = self._host.clock.now()
             if self.task is not None and (self._response == SENT or self._link == DEAD):
-                self.task.receive_ended()
+                # what kept the connection from going on without the handler. In the next step: a handler that receives
+                # in a loop begins its next receive in this one
+                self.task.call_soon(self.task.not_needed)
             elif self._link == LIVE:
                 self._host.watch_peer()
 
@@ -311,8 +313,15 @@ class ReceivingExchange(ExchangeFacts):
         return data
 
     def _leave_body_phase(self) -> None:
-        """Note that the handler goes on although a receive has brought nothing: it was cancelled, or not needed."""
-        if self._link == LIVE and self._host.phase is Phase.BODY:
+        """Note that the handler goes on although a receive has brought nothing: it was cancelled, or not needed. In the
+        next step: if the server was cancelled, the handler has left then, and the connection ends in the phase of the
+        body."""
+        if self.task is not None:
+            self.task.call_soon(self._note_body_left)
+
+    def _note_body_left(self) -> None:
+        goes_on = self.task is not None and self._link == LIVE
+        if goes_on and self._host.phase is Phase.BODY and not self._receiving:
             self._host.enter(Phase.HANDLER, self.deadline)
 
     async def _wait_answered(self) -> None:

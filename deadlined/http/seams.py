@@ -45,9 +45,8 @@ class HandlerTask:
         the handler is suspended, the connection goes on in another task now, else when it suspends."""
         raise NotImplementedError
 
-    def receive_ended(self) -> None:
-        """Note that a receive of the handler has ended after the response was sent, or because the peer is gone. It was
-        what kept the connection from going on without the handler."""
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call `function()`, which must not raise, in a later step of the event loop."""
         raise NotImplementedError
 
 

@@ -156,9 +156,8 @@ class Worker(PoolWorker):
             self._pool.flush()
             self._detach_handler()
 
-    def receive_ended(self) -> None:
-        # in the next step: a handler that receives in a loop begins its next receive in this one
-        self._pool.tasks.call_soon(self.not_needed)
+    def call_soon(self, function: Callable[[], object]) -> None:
+        self._pool.tasks.call_soon(function)
 
     # implements PoolWorker
 

@@ -13,7 +13,7 @@ import trio
 from deadlined.http import Disconnected, Exchange, Phase, Reason
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.conformance_http import cancel_own_task, cancel_workers, site_of
-from tests.support.http import CHUNKED_POST, GET, answer, chunk, hello, post
+from tests.support.http import CHUNKED_POST, GET, answer, chunk, echo, hello, post
 from tests.support.net import certificates
 from tests.support.tls import ByHand, encrypt
 
@@ -52,6 +52,17 @@ async def test_the_rest_of_a_body_is_discarded_in_another_task(
         assert site.server.statistics().accepted == 1
     # of the handler that was cancelled nothing but its end is told
     assert {record.getMessage() for record in caplog.records} <= {"POST / ended its task after its response"}
+
+
+@on_each_loop
+async def test_a_server_that_is_cancelled_in_an_upload_ends_it_in_the_phase_of_the_body(loop: Loop) -> None:
+    async with site_of(loop, echo) as (site, _):
+        client = await site.connect()
+        await client.send(post(6))
+        await site.until(lambda: site.server.statistics().phases.get(Phase.BODY))
+        site.serving.cancel()
+        assert await site.reason() is Reason.DRAIN_TIMEOUT
+        assert [record.phase for record in site.connections] == [Phase.BODY]
 
 
 @on_each_loop
