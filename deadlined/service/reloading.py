@@ -17,6 +17,7 @@ Cost       Two processes that sleep.
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import selectors
 import signal
@@ -55,10 +56,30 @@ _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _SIGNALS = (*_STOPS, signal.SIGCHLD)
 
 
+class ServingNotifier(Notifier):
+    """Tells the parent instead of a service manager that the serving process serves, by a byte that both see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._served = mmap.mmap(-1, 1)
+
+    @property
+    def served(self) -> bool:
+        """True if the latest serving process has served."""
+        return self._served[0] != 0
+
+    def forget(self) -> None:
+        """Begin anew, for the next serving process."""
+        self._served[0] = 0
+
+    def ready(self, status: str) -> None:
+        self._served[0] = 1
+
+
 class Reloader:
     """The parent of the serving process. For the main thread of a process without other threads. `notifier`: tells the
-    service manager what the parent does. `admin`: in a serving process the sockets of the admin listener, if there is
-    one, whose file is the parent's.
+    service manager what the parent does, `serving` the parent what its serving process does. `admin`: in a serving
+    process the sockets of the admin listener, if there is one, whose file is the parent's.
 
     StartupError if it cannot listen, or watch.
     """
@@ -67,6 +88,7 @@ class Reloader:
         self._config = config
         self._log = log
         self._notifier = notifier
+        self.serving: Final = ServingNotifier()
         self._directories = _directories(config)
         self._sockets: list[socket.socket] = []
         self._unlinks: list[Callable[[], object]] = []
@@ -148,6 +170,7 @@ class Reloader:
 
     def _start(self) -> ServeConfig | None:
         """Fork a serving process. Returns its configuration there, None in the parent."""
+        self.serving.forget()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         pid = _fork()
         if pid:
@@ -218,7 +241,12 @@ class Reloader:
         if code >= 0:
             return code
         # it may have been ended by the signal that ends this process
-        return 0 if -code in _STOPS else CUT if self._was_cut else FAILED
+        if -code in _STOPS:
+            return 0
+        if not self._was_cut:
+            return FAILED
+        # one that has not served yet has cut nothing
+        return CUT if self.serving.served else 0
 
     def _stop(self, number: signal.Signals) -> None:
         """End the serving process, and at the second signal kill it."""

@@ -136,6 +136,30 @@ def test_the_exit_code_says_how_the_serving_process_has_ended(
         assert process.end() == (code, "")
 
 
+STARTING = """
+import sys
+import time
+
+print("busy", file=sys.stderr, flush=True)
+try:
+    time.sleep(600)
+finally:
+    time.sleep(600)
+"""
+
+
+def test_a_second_signal_cuts_nothing_while_the_application_starts(file: Path, tmp_path: Path) -> None:
+    file.write_text(STARTING)
+    with launched("serve", *RELOAD, "--port", "0", cwd=tmp_path) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stderr.readline() == "busy\n"
+        for _ in range(2):
+            command.send_signal(signal.SIGINT)
+            assert '"stopping"' in command.stdout.readline()
+        assert command.wait() == 0
+
+
 @pytest.mark.parametrize("everybody", [False, True], ids=["the parent", "all"])
 def test_a_hangup_ends_it_in_order_however_often_it_comes(
     start: Starter, file: Path, tmp_path: Path, everybody: bool
