@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .interrupts import quiet_interrupts
+from .interrupts import loading
 
 
 def run() -> None:
     """Run the command with the arguments of the process."""
-    with quiet_interrupts():
+    with loading():
         from .command import main
     main()
 

@@ -18,7 +18,7 @@ from .bench import contest, runner, tables
 from .bench.contest import Benchmark
 from .check.command import command as check_command
 from .churn.command import command as churn_command
-from .commands import FOLDER, explained
+from .commands import FOLDER, Wholes, explained
 from .grid.command import command as grid_command
 from .group import Commands
 from .openloop.command import command as http_command
@@ -64,7 +64,7 @@ def main() -> None:
 
 @main.command("bench", short_help="Measure beside trio, asyncio, uvloop, Go, servers.")
 @click.argument("names", metavar="[NAMES]...", nargs=-1)
-@click.option("--repetitions", type=click.IntRange(1, 100),
+@click.option("--repetitions", type=Wholes(1, 100),
               help="How often each measurement is repeated.  [default: by benchmark, --quick: 1]")  # fmt: skip
 @click.option("--quick", is_flag=True, help="Try each benchmark in seconds, all in minutes. The figures mean nothing.")
 @click.option("--case", "cases", metavar="NAME", multiple=True, help="Measure only this case. Can be repeated.")
@@ -167,7 +167,7 @@ def document_command(files: tuple[Path, ...], results: Path) -> None:
 
 
 @main.command("slow", short_help="Attack the server with slow clients.")
-@click.option("--connections", type=click.IntRange(1, 5_000), default=1_000, show_default=True, help="Per attack.")
+@click.option("--connections", type=Wholes(1, 5_000), default=1_000, show_default=True, help="Per attack.")
 def slow_command(connections: int) -> None:
     """Attack `deadlined serve` with slowhttptest, while an honest client asks beside it.
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -48,12 +48,23 @@ FILE = _NewFile(dir_okay=False)
 
 
 class Numbers(click.FloatRange):
-    """A range of numbers. NaN, which is neither below nor above anything, is not in it."""
+    """A range of numbers, both ends given. NaN is not in it. `read` makes a number of a text."""
+
+    read: Callable[[Any], float] = float
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number, or say what is wrong."""
-        number: float = super().convert(value, param, ctx)
-        return self.fail(f"{value} is no number.", param, ctx) if number != number else number
+        with suppress(ValueError):
+            if (self.min or 0) <= (number := self.read(value)) <= (self.max or 0):
+                return number
+        kind = "a whole number" if self.read is int else "a number"
+        return self.fail(f"{value!r} is not {kind} from {self.min} to {self.max}.", param, ctx)
+
+
+class Wholes(Numbers):
+    """A range of whole numbers."""
+
+    name, read = "integer range", int
 
 
 def file_option(flag: str, text: str) -> Decorator:
@@ -75,7 +86,7 @@ def watching(limit: float) -> Decorator:
     seconds = click.option("--limit", metavar="SECONDS", type=Numbers(0.5, 3600), default=limit,
                            show_default=True,
                            help="Watch a connection for so long before saying that it is never ended.")  # fmt: skip
-    crowds = click.option("--connections", type=click.IntRange(0, 5_000), default=256, show_default=True,
+    crowds = click.option("--connections", type=Wholes(0, 5_000), default=256, show_default=True,
                           help="Size of the crowds that attack while honest clients ask; 0 for none.")  # fmt: skip
     return lambda command: seconds(crowds(command))
 

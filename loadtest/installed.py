@@ -5,16 +5,12 @@ There the package's name is `deadlined_loadtest`. In a checkout `python -m loadt
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from .group import Commands
-from .interrupts import quiet_interrupts
-
-# what the extra `loadtest` brings, by the names that are imported
-_EXTRA = {"rich", "hdrh", "httptools", "jinja2", "locust", "gevent", "psutil"}
+from .interrupts import loading
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,17 +39,11 @@ def locustfile() -> None:
 
 
 def main() -> None:
-    """Run the command; if the extra is not installed, say so, and exit with 2."""
-    try:
-        with quiet_interrupts():
-            from .check.command import command as check
-            from .churn.command import command as churn
-            from .openloop.command import command as http
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _EXTRA:
-            raise
-        click.echo(f"Error: {error.name} is not installed: pip install 'deadlined[loadtest]'", err=True)
-        sys.exit(2)
+    """Run the command."""
+    with loading():
+        from .check.command import command as check
+        from .churn.command import command as churn
+        from .openloop.command import command as http
     for command in (check, http, churn):
         command.help = (command.help or "").replace("python -m loadtest", "deadlined-loadtest")
         group.add_command(command)

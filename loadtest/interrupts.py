@@ -1,14 +1,33 @@
-"""Ctrl-C before a command has begun. Imports as little as it can: it is loaded before all else."""
+"""Ctrl-C and what is not installed, before a command has begun. Imports as little as it can: it is loaded before all
+else."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130
+
+# what the extra `loadtest` brings, by the names that are imported
+_EXTRA = {"rich", "hdrh", "httptools", "jinja2", "locust", "gevent", "psutil"}
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Load in this block what a command needs. If the extra is not installed, say so, and exit with 2; at Ctrl-C as
+    `quiet_interrupts`."""
+    try:
+        with quiet_interrupts():
+            yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        print(f"Error: {error.name} is not installed: pip install 'deadlined[loadtest]'", file=sys.stderr)
+        sys.exit(2)
 
 
 @contextmanager

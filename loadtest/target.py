@@ -289,7 +289,7 @@ def _tls_trouble(error: ssl.SSLError) -> str:
     return f"the TLS handshake fails: {reason}"
 
 
-def speaks_websocket(target: Target) -> bool:
+def speaks_ws(target: Target) -> bool:
     """Ask for a websocket. False if the answer is anything but 101."""
     answers = Answers()
     with suppress(OSError, httptools.HttpParserError):

@@ -23,16 +23,7 @@ from ..commands import OnProgress, now
 from ..crew import Child, need_descriptors, noted
 from ..openloop.client import Client, Load, Schedule
 from ..servers import attempts
-from ..target import (
-    ForbiddenTargetError,
-    Target,
-    UnusableTargetError,
-    answered,
-    ask,
-    need_ports,
-    refusal,
-    speaks_websocket,
-)
+from ..target import ForbiddenTargetError, Target, UnusableTargetError, answered, ask, need_ports, refusal, speaks_ws
 from ..wire import Answers
 from . import attacker
 from .attacks import ATTACKS, Attack, advice, crowded, deadlines, known, trouble, unsure
@@ -120,7 +111,7 @@ def _shown(first: Answers, server: str) -> str:
 
 def learned(target: Target, first: Answers, names: frozenset[str], limit: float) -> Facts:
     """Ask what the attacks of these names must know. `first`: the target's answer to an honest request."""
-    websocket = "websocket-silent" in names and speaks_websocket(target)
+    websocket = "websocket-silent" in names and speaks_ws(target)
     facts = Facts(target, max(first.size, 1), websocket, limit)
     if "slow-read" not in names:
         return facts

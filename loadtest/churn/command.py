@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..commands import File, Names, Numbers, as_text, conclude, explained, file_option, of_target, progress
+from ..commands import File, Names, Numbers, Wholes, as_text, conclude, explained, file_option, of_target, progress
 from ..histogram import milliseconds, shown
 from ..report import console
 from ..target import resolve
@@ -27,7 +27,7 @@ _PAGE = 110  # the page's width in letters
 
 @click.command("churn", short_help="Move, expire and reset keep-alive connections.")
 @of_target("Churn at")
-@click.option("--connections", metavar="N", type=click.IntRange(1, 200_000), default=1000, show_default=True)
+@click.option("--connections", metavar="N", type=Wholes(1, 200_000), default=1000, show_default=True)
 @click.option("--duration", metavar="SECONDS", type=Numbers(0.5, 86_400), default=30.0, show_default=True)
 @click.option("--profile", type=click.Choice(list(PROFILES)), default="steady", show_default=True,
               help="The connections act evenly, rise in number, act in bursts, or at one instant.")  # fmt: skip
@@ -39,7 +39,7 @@ _PAGE = 110  # the page's width in letters
               help="The server's admin listener: compare with what it says.")  # fmt: skip
 @click.option("--admin-token-file", "token_file", metavar="FILE", type=click.File(encoding="utf-8", errors="replace"),
               help="A file whose first line is the admin listener's token.")  # fmt: skip
-@click.option("--processes", type=click.IntRange(0, 64), default=0,
+@click.option("--processes", type=Wholes(0, 64), default=0,
               help="Client processes.  [default: one per 12,000 connections]")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="What the connections' choices are drawn from.")
 @file_option("--json", "Write the figures as JSON.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ..commands import FILE, FOLDER, Names, watching
+from ..commands import FILE, FOLDER, Names, Wholes, watching
 from ..report import console
 from ..servers import ROOT
 from ..target import ForbiddenTargetError
@@ -23,7 +23,7 @@ _PAGE = ROOT / "docs" / "grid.md"
 @click.command("grid", short_help="Check deadlined and its peers, and write the page.")
 @click.argument("names", metavar="[NAMES]...", nargs=-1)
 @watching(limit=330.0)
-@click.option("--side", type=click.IntRange(1, 100), default=14, show_default=True,
+@click.option("--side", type=Wholes(1, 100), default=14, show_default=True,
               help="How many contestants wait side by side. Crowds always attack one after the other.")  # fmt: skip
 @click.option("--results", "directory", metavar="DIR", type=FOLDER, default=_PAGE.with_suffix(""),
               help="Where the JSON files are.  [default: docs/grid]")  # fmt: skip

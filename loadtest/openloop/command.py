@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from ..commands import File, Names, Numbers, as_text, conclude, explained, file_option, of_target, progress
+from ..commands import File, Names, Numbers, Wholes, as_text, conclude, explained, file_option, of_target, progress
 from ..crew import noted
 from ..histogram import shown
 from ..report import console
@@ -37,12 +37,12 @@ def _conditions(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -
 @of_target("Ask")
 @click.option("--rate", metavar="R", type=Numbers(LEAST, MOST), required=True, help="Requests per second.")
 @click.option("--duration", metavar="SECONDS", type=Numbers(0.1, 86_400), default=10.0, show_default=True)
-@click.option("--connections", type=click.IntRange(1, 20_000), default=64, show_default=True,
+@click.option("--connections", type=Wholes(1, 20_000), default=64, show_default=True,
               help="Connections, all processes together; a request waits if none is free.")  # fmt: skip
 @click.option("--ramp", is_flag=True, help="Rise from nothing to the rate within the duration.")
 @click.option("--patience", metavar="SECONDS", type=Numbers(0.01, 3600), default=10.0, show_default=True,
               help="Time of a request after which it is an error.")  # fmt: skip
-@click.option("--processes", type=click.IntRange(0, 64), default=0,
+@click.option("--processes", type=Wholes(0, 64), default=0,
               help="Client processes.  [default: as many as the rate needs]")  # fmt: skip
 @click.option("--fail-if", "conditions", metavar="CONDITION", callback=_conditions, multiple=True,
               help="Exit with 1 if this is true: 'p99>50ms', 'errors>0.1%', 'rate<900'. Can be repeated. "

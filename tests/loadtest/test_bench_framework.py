@@ -489,7 +489,7 @@ def test_a_tool_that_is_missing_is_exit_code_2_before_anything_is_measured(
         (["--only-contestant", "nobody"], "no contestant nobody"),
         (["--only-contestant", ABSENT], "absent is missing: absent is not installed"),
         (["--case", "none"], "no case none"),
-        (["--repetitions", "0"], "0 is not in the range"),
+        (["--repetitions", "0"], "'0' is not a whole number from 1 to 100."),
     ],
 )
 def test_wrong_arguments_are_exit_code_2(offered: Fake, tmp_path: Path, arguments: list[str], told: str) -> None:

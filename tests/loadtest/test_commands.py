@@ -81,7 +81,22 @@ def test_ctrl_c_in_a_command_that_does_not_handle_it_is_one_line(monkeypatch: py
 def test_nan_is_no_number(arguments: tuple[str, ...]) -> None:
     done = CliRunner().invoke(main, [arguments[0], "http://127.0.0.1:1/", *arguments[1:]])
     assert done.exit_code == 2
-    assert "is no number" in done.output
+    assert f"'{arguments[-1]}' is not a number from 0." in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("http", "--rate", "x"), "'x' is not a number from 0.1 to 1000000."),
+        (("http", "--rate", "-1"), "'-1' is not a number from 0.1 to 1000000."),
+        (("churn", "--duration", "1m"), "'1m' is not a number from 0.5 to 86400."),
+        (("check", "--connections", "1.5"), "'1.5' is not a whole number from 0 to 5000."),
+    ],
+)
+def test_what_is_no_number_says_what_is_allowed(arguments: tuple[str, ...], told: str) -> None:
+    done = CliRunner().invoke(main, [arguments[0], "http://127.0.0.1:1/", *arguments[1:]])
+    assert done.exit_code == 2
+    assert done.output.endswith(f"Error: Invalid value for '{arguments[1]}': {told}\n")
 
 
 def test_the_port_0_is_none() -> None:
