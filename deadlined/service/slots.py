@@ -89,11 +89,22 @@ class Slots:
         first: list[socket.socket] = []
         self._sockets[1] = first
         for place in binds(self._config):
-            one_each = _is_opened_for_each(place)
+            one_each = False
+            if _is_opened_for_each(place):
+                one_each = True
+                self._require_free(place)
             found, unlinks = open_place(place, self._config, reuse_port=one_each)
             (first if one_each else self._sockets[SHARED]).extend(found)
             self._unlinks += unlinks
             self.urls += [url_of(self._config, each) for each in found]
+
+    def _require_free(self, place: TcpBind) -> None:
+        """Raise StartupError if this service listens there already, for another name of the place: SO_REUSEPORT would
+        let it listen twice."""
+        try:
+            free_port(place.host, place.port)
+        except OSError as error:
+            raise cannot_listen_at(place, self._config, error) from None
 
     def _open_more(self, slot: int) -> None:
         found: list[socket.socket] = []

@@ -56,6 +56,18 @@ def test_each_slot_has_a_socket_of_its_own_and_the_kernel_uses_all() -> None:
         slots.close()
 
 
+@pytest.mark.parametrize("other", ["localhost", "0.0.0.0", "127.0.0.1"])
+def test_a_place_is_not_listened_at_twice_under_two_names(other: str) -> None:
+    """As a single process does not, for which the second one is taken."""
+    port = free_port("127.0.0.1", 0)
+    places = (f"127.0.0.1:{port}", f"{other}:{port}")
+    with pytest.raises(StartupError, match=f"cannot listen on {other}:{port}: Address already in use"):
+        Slots(ServeConfig(bind=places), 2)
+    # nothing is left open
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
 @pytest.mark.parametrize(("platform", "spreads"), [("darwin", False), ("freebsd15", True)])
 def test_all_share_one_socket_where_the_kernel_does_not_spread_connections(
     platform: str, spreads: bool, monkeypatch: pytest.MonkeyPatch
