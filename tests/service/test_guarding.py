@@ -263,11 +263,11 @@ def test_a_hangup_changes_the_deadlines_of_upstreams(guard: Guard, tmp_path: Pat
         file.write_text(f"upstream = 'unix:{tmp_path}/silent'\nupstream_first_byte = '1h'\n")
         process = guard("proxy", "--config", str(file), "--admin", "127.0.0.1:0")
         admin = admin_of(process)
-        file.write_text(f"upstream = 'unix:{tmp_path}/silent'\nupstream_first_byte = '0s'\n")
+        file.write_text(f"upstream = 'unix:{tmp_path}/silent'\nupstream_first_byte = '10ms'\n")
         process.signal(signal.SIGHUP)
-        assert process.wait_for("reloaded")["changed"] == {"upstream_first_byte": ["3600s", "0s"]}
+        assert process.wait_for("reloaded")["changed"] == {"upstream_first_byte": ["3600s", "10ms"]}
         assert process.get().startswith("HTTP/1.1 504 ")
-        assert admin.get("/config").json["proxy_timeouts"]["upstream_first_byte"] == 0.0
+        assert admin.get("/config").json["proxy_timeouts"]["upstream_first_byte"] == 0.01
         file.write_text("upstream = 'a:1'\n")
         process.signal(signal.SIGHUP)
         assert process.wait_for("reloaded")["needs_restart"] == ["upstream"]

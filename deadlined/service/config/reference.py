@@ -84,7 +84,8 @@ name. The value of an unknown key is not repeated in messages.
 | command | the words after `--`; a variable has the quotes of a shell; TOML: a list of texts |
 
 In TOML a switch is `true` or `false`, and a duration, an amount or a rate is a text or a number. Negative numbers
-and NaN are mistakes.
+and NaN are mistakes, and so is 0 for a deadline that nothing could meet, such as `handler`: elsewhere that often means
+`off`, which is written here.
 """
 
 _ROUTES = """

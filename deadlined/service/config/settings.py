@@ -16,6 +16,14 @@ from .kinds import Flag, Kind, Plain, amount_kind, duration_kind, rate_kind
 from .model import ServeConfig
 from .parts import HELP, OF_APPLICATIONS, PARTS, Part
 
+# durations that 0 cannot be meant for: no ping, or no request, would be in time. Elsewhere 0 often means off
+_ABOVE_ZERO: Final = frozenset(
+    {
+        *("handshake", "read_header", "read", "write", "handler", "ws_ping"),
+        *("upstream_connect", "upstream_first_byte", "upstream_per_try"),
+    }
+)
+
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """One option. `owner`: the class of which it is a field. `commands`: those that have it. `short`: a flag of one
@@ -167,7 +175,7 @@ def _of_part(part: Part) -> list[Setting]:
 def _kind_of_number(owner: type, name: str) -> Kind:
     if name.endswith("_min_rate"):
         return rate_kind(f"--{name.removesuffix('_min_rate')}-grace")
-    return amount_kind() if owner in (Limits, ProxyLimits) else duration_kind(positive=name == "ws_ping")
+    return amount_kind() if owner in (Limits, ProxyLimits) else duration_kind(positive=name in _ABOVE_ZERO)
 
 
 SETTINGS: Final = _settings()
