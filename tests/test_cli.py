@@ -165,6 +165,13 @@ def test_a_failed_start_is_in_the_log_too(tmp_path: Path) -> None:
     assert completed.stderr == f"Error: {line['why']}\n"
 
 
+def test_so_is_a_failure_of_the_process_that_would_start_the_workers() -> None:
+    completed = run("serve", "--workers", "2", "--host", "192.0.2.1")
+    (line,) = [json.loads(line) for line in completed.stdout.splitlines()]
+    assert (line["event"], line["exit_code"]) == ("startup failed", 3)
+    assert completed.stderr == f"Error: {line['why']}\n"
+
+
 def test_a_port_in_use_ends_it_with_3() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

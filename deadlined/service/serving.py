@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
@@ -50,7 +51,8 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     alone = _Role(notifier(os.environ))
     out = guard_standard_streams()
     layout, log = open_log(config.log_format, config.log_level, out)
-    role = _role(configuration, log, alone)
+    with _failure_logged(log):
+        role = _role(configuration, log, alone)
     if isinstance(role, int):
         return role
     config = configuration.config
@@ -106,7 +108,8 @@ def _begin(configuration: Configuration, voice: Voice, role: _Role) -> int:
     log = voice.log
     try:
         START.release()
-        return _serve(configuration, voice, Parent(role.link, hangup, role.notifier, starting), role.inherited)
+        with _failure_logged(log):
+            return _serve(configuration, voice, Parent(role.link, hangup, role.notifier, starting), role.inherited)
     except KeyboardInterrupt:
         if starting.has_served:
             raise
@@ -114,8 +117,14 @@ def _begin(configuration: Configuration, voice: Voice, role: _Role) -> int:
         log("stopped before it served", signal=starting.stopped_by)
         starting.settle()
         return 0
+
+
+@contextmanager
+def _failure_logged(log: Log) -> Iterator[None]:
+    """Log a StartupError of the block, for a log that is collected; the command says it on stderr."""
+    try:
+        yield
     except StartupError as error:
-        # for a log that is collected; the command says it on stderr
         details = {"exception": error.details} if error.details else {}
         log("startup failed", level="error", why=str(error), exit_code=error.exit_code, **details)
         raise
