@@ -31,7 +31,7 @@ FORBIDDEN = {
     "an admin socket": (
         ("--admin", "unix:closed/a.sock"),
         3,
-        "--admin: cannot listen on unix:closed/a.sock: Permission",
+        "--admin: cannot listen on closed/a.sock: Permission denied; this user may not create it there, choose another",
     ),
     "a configuration": (("--config", "secret"), 2, "secret: cannot read it: Permission denied"),
     "variables": (("--env-file", "secret"), 2, "--env-file secret: cannot read it: Permission denied"),

@@ -14,8 +14,9 @@ from typing import Any
 
 from ...net.listener import bind, listening_unix_socket, sockets_for
 from ...net.names import look_up_here
+from ..binding import cannot_listen
 from ..config.binds import UnixBind, needs_token, parse_admin
-from ..errors import CANNOT_BIND, WRONG_ARGUMENTS, StartupError
+from ..errors import WRONG_ARGUMENTS, StartupError
 from .gate import Gate
 
 # connections that wait to be accepted: few, because few ask
@@ -54,7 +55,9 @@ def open_admin(address: str, token_file: str | None) -> AdminSockets:
     try:
         return _open_unix(place, token) if isinstance(place, UnixBind) else _open_tcp(*place, token)
     except OSError as error:
-        raise StartupError(f"--admin: cannot listen on {address}: {error.strerror or error}", CANNOT_BIND) from None
+        uds, (host, port) = (place.path, ("", 0)) if isinstance(place, UnixBind) else (None, place)
+        why = cannot_listen(error, uds=uds, host=host, port=port, option="--admin")
+        raise StartupError(f"--admin: {why}", why.exit_code) from None
 
 
 def read_token(file: str) -> bytes:
