@@ -12,6 +12,7 @@ from ... import __version__
 from ...net.inheritance import closed_in_children
 from ...runtime import open_group, run
 from ...timers import COMPILED
+from ..greeting import parser_in_use
 from ..logs import Log
 from .address import AdminSockets
 from .listener import AdminListener
@@ -70,6 +71,6 @@ def build_of(config: Any) -> dict[str, str]:
         "python": platform.python_version(),
         "compiled": str(COMPILED).lower(),
         "loop": config.loop,
-        "http": config.http,
+        "http": "" if config.tcp else parser_in_use(config.http),
         "queue": config.queue,
     }

@@ -17,7 +17,9 @@ from deadlined.http import Exchange, Limits, Phase, Reason
 from deadlined.http.counts import METHODS, OTHER
 from deadlined.proxy import Address, Proxy
 from deadlined.runtime import current_host
+from deadlined.service import ServeConfig
 from deadlined.service.admin.gather import Serving
+from deadlined.service.admin.hosting import build_of
 from deadlined.service.admin.metrics import Exposition
 from deadlined.service.admin.picture import Picture, UpstreamGauges
 from tests.support.admin import BUILD, answer, asking, checked_by_promtool, counters, local, picture, samples
@@ -205,6 +207,12 @@ def test_before_any_process_has_answered_there_is_the_state_alone() -> None:
     found = samples(rendered(picture(None, None)))
     assert found["deadlined_workers"] == 2.0
     assert not any(name.startswith("deadlined_requests") for name in found)
+
+
+def test_the_parser_that_is_in_use_is_named_and_not_the_option() -> None:
+    assert build_of(ServeConfig())["http"] in {"h11", "httptools"}
+    assert build_of(ServeConfig(http="h11"))["http"] == "h11"
+    assert build_of(ServeConfig(tcp=True))["http"] == ""
 
 
 def test_a_histogram_is_cumulative() -> None:
