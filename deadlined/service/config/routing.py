@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,6 +18,9 @@ TABLE: Final = "route"
 # what a table may have beside timeouts and limits
 ACCESS_LOG: Final = "access_log"
 _OTHERS: Final = ("path", "methods", ACCESS_LOG)
+# what frameworks write for a part that varies; a route with it would match nothing
+_PATTERN: Final = re.compile(r"[*{}<>]|(?<=/):")
+
 _KEYS: Final = dict.fromkeys((*_OTHERS, *PER_ROUTE))
 
 
@@ -96,6 +100,9 @@ def _path(table: Mapping[str, Any]) -> str:
         raise ValueError('path is missing: write one, such as path = "/upload"')
     if not isinstance(path, str):
         raise ValueError(f'path: {shown(path)} is not text: write one such as "/upload"')
+    if path.startswith("/") and (found := _PATTERN.search(path)):
+        above = path[: path.rindex("/", 0, found.start()) or 1]
+        raise ValueError(f"{path!r} is a pattern, and a route is for its path and all below it: write {above}")
     return path
 
 

@@ -87,6 +87,7 @@ def test_routes_are_read_and_shown(file: Path) -> None:
             "[[route]]\npath='/'\nmax_head=1",
             "F:3: route: max_head: cannot be set for a route: it is checked before the",
         ),
+        ("[[route]]\npath = '*'", "F:1: route: '*' is not a path for a route: write one like /upload"),
         ("[[route]]\npath = '/a'\n[[route]]\npath = '/a/'", "F: route: two routes are for /a/; give it once"),
         ("[route]\npath = '/a'", "F:1: route: write a table [[route]] for each"),
         ("route = 5", "F:1: route: write a table [[route]] for each"),
@@ -100,6 +101,26 @@ def test_a_mistake_in_a_route_is_told_with_its_line(file: Path, toml: str, told:
     (problem,) = caught.value.problems
     assert problem.replace(str(file), "F").startswith(told)
     assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize(
+    ("path", "instead"),
+    [
+        ("/items/{number}/a", "/items"),
+        ("/a/b-<int:id>", "/a"),
+        ("/a/:id", "/a"),
+        ("/api/**", "/api"),
+        ("/*", "/"),
+        ("/:id", "/"),
+    ],
+)
+def test_a_pattern_is_refused_because_it_would_match_nothing(file: Path, path: str, instead: str) -> None:
+    file.write_text(f"[[route]]\npath = '{path}'\nhandler = 1")
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(Sources(file=str(file)))
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"{file}:1: route: '{path}' is a pattern, and a route is for its path and all below it")
+    assert problem.endswith(f": write {instead}")
 
 
 def test_all_mistakes_of_all_routes_are_told(file: Path) -> None:
