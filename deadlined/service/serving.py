@@ -17,6 +17,7 @@ from ..timing import after_func
 from .access import AccessLog, FailureLog
 from .administered import admin_on, bind_admin, overseer_for
 from .config import ServeConfig, Sources
+from .config.checking import wrong_values
 from .config.conflicts import conflicts
 from .content import Content
 from .entries import Layout
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     """Do what `deadlined.service.serve` does."""
     _require_main_thread()
-    if problems := conflicts(config):
+    if problems := wrong_values(config) or conflicts(config):
         raise StartupError("; ".join(problems), WRONG_ARGUMENTS)
     # before the application is imported: what it registers itself is called before this, and may be interrupted
     atexit.register(ignore_stops)
