@@ -61,7 +61,10 @@ class Configuration:
             return Reloaded("refused", problems=problems)
         self._given, self.config = merged(self._given, new), merged(self.config, new)
         level = "warning" if found.needs_restart else "info"
-        log("reloaded", level=level, by=by, changed=found.changed, needs_restart=found.needs_restart)
+        # the files are read again although no setting has changed
+        until = validity.end_of(self.config.certfile) if self.config.certfile is not None else ""
+        told = {"certificate_until": until} if until else {}
+        log("reloaded", level=level, by=by, changed=found.changed, needs_restart=found.needs_restart, **told)
         warn_of_validity(self.config, log)
         return Reloaded("reloaded", found.changed, found.needs_restart)
 

@@ -113,7 +113,9 @@ def _reloaded(fields: Fields) -> str:
     changed = ", ".join(f"{name} {_or_none(old)} -> {_or_none(new)}" for name, (old, new) in fields["changed"].items())
     restart = ", ".join(fields["needs_restart"])
     waits = f"; changed, and needs a restart: {restart}" if restart else ""
-    return f"{fields['by']}: configuration reloaded: {changed or 'nothing has changed'}{waits}"
+    until = fields.get("certificate_until")
+    certificate = f"; the certificate is valid until {until}" if until else ""
+    return f"{fields['by']}: configuration reloaded: {changed or 'no setting has changed'}{certificate}{waits}"
 
 
 def _or_none(value: str | None) -> str:

@@ -50,6 +50,12 @@ def warning(certfile: str, now: datetime) -> str:
     return ""
 
 
+def end_of(certfile: str) -> str:
+    """Return the time until which a PEM file's first certificate is valid; "" if that is not known."""
+    found = validities(_text(certfile))
+    return _date(found[0].ends) if found else ""
+
+
 def warning_of_lists(client_crl: str, now: datetime) -> str:
     """Say that the latest list of an authority in a PEM file is out of date at `now`; "" if none is, or it is not
     known."""

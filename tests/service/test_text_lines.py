@@ -302,6 +302,13 @@ def test_a_worker_process_that_hangs_is_shown_with_what_blocks_it() -> None:
     assert lines.split("\n") == [blocked, '      File "/srv/shop.py", line 3, in app', "        lock.acquire()"]
 
 
+def test_a_reload_says_until_when_the_certificate_is_valid_that_it_has_read() -> None:
+    fields: dict[str, Any] = {"by": "SIGHUP", "changed": {}, "needs_restart": []}
+    assert own("reloaded", **fields).endswith("SIGHUP: configuration reloaded: no setting has changed")
+    said = own("reloaded", **fields, certificate_until="2028-01-01 09:47 UTC")
+    assert said.endswith("no setting has changed; the certificate is valid until 2028-01-01 09:47 UTC")
+
+
 def test_a_failed_startup_is_left_to_the_command() -> None:
     assert layout().entry(own_entry("startup failed", {"why": "port"}, "error")) == ""
 

@@ -119,7 +119,8 @@ def test_a_list_that_is_out_of_date_is_a_warning_with_the_date(tmp_path: Path, l
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_it_is_told_at_the_start_and_at_a_reload(start: Starter, tmp_path: Path, workers: int) -> None:
-    (tmp_path / "own.pem").write_bytes(certificate(None, datetime.now(UTC) + 99 * DAY))
+    ends = datetime.now(UTC) + 99 * DAY
+    (tmp_path / "own.pem").write_bytes(certificate(None, ends))
     ONE.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     lists = tmp_path / "crl.pem"
     lists.write_bytes(until(datetime(2025, 1, 2, tzinfo=UTC)))
@@ -131,3 +132,5 @@ def test_it_is_told_at_the_start_and_at_a_reload(start: Starter, tmp_path: Path,
     assert process.end() == (0, "")
     said = f"a list in {lists} is out of date since 2025-01-02 00:00 UTC: clients below its authority are refused"
     assert [line["event"] for line in process.lines if line["level"] == "warning"] == [said, said]
+    (reloaded,) = [line for line in process.lines if line["event"] == "reloaded"]
+    assert reloaded["certificate_until"] == f"{ends:%Y-%m-%d %H:%M} UTC"
