@@ -3,7 +3,7 @@ request."""
 
 from __future__ import annotations
 
-from ..http import RULES, ConnectionRecord, Reason, Refusal, RequestRecord
+from ..http import RULES, ConnectionRecord, Phase, Reason, Refusal, RequestRecord
 from .figures import size_text, time_text
 from .severity import is_raw, is_silent, told_by_request
 from .style import Style, harmless, value_text
@@ -92,12 +92,18 @@ def connection_text(record: ConnectionRecord, style: Style) -> str:
     if is_silent(record) or told_by_request(record) or record.reason in _UNREMARKABLE:
         return ""
     # the time since its last request is not known
-    why = _why(record.reason, None if record.requests else record.elapsed)
+    why = _no_tls(record) or _why(record.reason, None if record.requests else record.elapsed)
     if not why:
         return ""
     rule = RULES.get(_CUT.get(record.reason, ("",))[0])
     status = None if rule is None else rule.status
     return f"{harmless(record.peer):<{_CLIENT}}  {style.paint('warn', f'{status} {why}' if status else why)}"
+
+
+def _no_tls(record: ConnectionRecord) -> str:
+    """Return what is said of a handshake that has failed, of a client that speaks plain HTTP, for example; else ""."""
+    failed = record.phase is Phase.HANDSHAKE and record.reason is Reason.PROTOCOL_ERROR
+    return "refused: the TLS handshake has failed" if failed else ""
 
 
 def _raw_text(record: ConnectionRecord, style: Style) -> str:

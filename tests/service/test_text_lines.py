@@ -198,6 +198,8 @@ def test_a_connection_that_ends_well_or_after_its_request_is_not_shown(changes: 
 
 def test_what_was_no_request_is_told_by_its_connection() -> None:
     assert connection(reason=Reason.PROTOCOL_ERROR).endswith("  refused: not valid HTTP/1.1")
+    no_tls = connection(reason=Reason.PROTOCOL_ERROR, phase=Phase.HANDSHAKE)
+    assert no_tls.endswith("  refused: the TLS handshake has failed")
     assert connection(reason=Reason.HEADER_TOO_LARGE).endswith("  refused: head too large")
 
 
