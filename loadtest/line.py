@@ -34,6 +34,8 @@ _ADDRESSES = 250
 
 _LINGER_ZERO = struct.pack("ii", 1, 0)
 _READ = EPOLLIN | EPOLLRDHUP
+# reads of 64 KiB, which take a whole record of TLS, before the loop goes on: a server may send faster than this reads
+_READS = 16
 
 
 def source(number: int) -> str:
@@ -129,15 +131,17 @@ class Line(ABC):
             self._loop.watch(self._socket.fileno(), mask, self._on_events)
 
     def read(self, now: float) -> bool:
-        """Take all that has come; True at the end of the connection. OSError if it has ended by an error."""
+        """Take what has come, as much as fits a turn; True at the end of the connection. OSError if it has ended by an
+        error."""
         with suppress(BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            while data := self._socket.recv(65536):
+            for _ in range(_READS):
+                if not (data := self._socket.recv(65536)):
+                    return True
                 self.on_data(data, now)
-            return True
         return False
 
     def read_end(self, now: float) -> Literal["", "fin", "rst"]:
-        """Take all that has come, and tell how the connection has ended; "" if it has not."""
+        """Take what has come, and tell how the connection has ended; "" if it has not, or if that is still to read."""
         try:
             return "fin" if self.read(now) else ""
         except OSError as error:

@@ -249,24 +249,10 @@ def _receive(connection: socket.socket, until: float) -> bytes:
     return connection.recv(65536)
 
 
-def _exchange(target: Target, request: bytes, patience: float, answers: Answers) -> None:
-    """Make a request, and take what the server answers, as far as it comes in time."""
-    until = monotonic() + patience
+def _exchange(target: Target, request: bytes, patience: float, answers: Answers, number: int = 1) -> None:
+    """Make so many requests on one connection, and take what the server answers, as far as it comes in time."""
+    asked, until = 0, monotonic() + patience
     with target.connect(patience) as connection:
-        connection.sendall(request)
-        while not answers.complete and answers.size < MOST:
-            data = _receive(connection, until)
-            if not data:
-                answers.end()
-                break
-            answers.feed(data, 0.0)
-
-
-def answered(target: Target, request: bytes, number: int) -> int:
-    """Return how many of so many requests the server answers on one connection, before it ends it and in time: one at
-    least, because it has answered before."""
-    answers, asked, until = Answers(), 0, monotonic() + PATIENCE
-    with suppress(OSError, httptools.HttpParserError), target.connect() as connection:
         while answers.count < number and answers.size < MOST:
             if answers.count == asked:
                 asked = min(number, asked + _BATCH)
@@ -275,6 +261,14 @@ def answered(target: Target, request: bytes, number: int) -> int:
                 answers.end()
                 break
             answers.feed(data, 0.0)
+
+
+def answered(target: Target, request: bytes, number: int) -> int:
+    """Return how many of so many requests the server answers on one connection, before it ends it and in time: one at
+    least, because it has answered before."""
+    answers = Answers()
+    with suppress(OSError, httptools.HttpParserError):
+        _exchange(target, request, PATIENCE, answers, number)
     return max(1, answers.count)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import httptools
 
+# bytes of a head, and of the interim responses before it: no server needs so many, and a parser keeps them all
+_HEAD = 1 << 20
+
 
 class Answers:
     """The responses of one connection.
@@ -15,7 +18,7 @@ class Answers:
     """
 
     def __init__(self) -> None:
-        self.count = self.size = self.status = 0
+        self.count = self.size = self.status = self._head = 0
         self.fields: dict[str, str] = {}
         self.began = 0.0
         # `_has_head`: that of the response that is unfinished, unless it is an interim one
@@ -27,10 +30,13 @@ class Answers:
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes, now: float) -> None:
-        """Take what was received at `now`. httptools.HttpParserError if it is no HTTP."""
+        """Take what was received at `now`. httptools.HttpParserError if it is no HTTP, or a head without end."""
         self.size += len(data)
         if self.upgraded:
             return
+        self._head += 0 if self._has_head else len(data)
+        if self._head > _HEAD:
+            raise httptools.HttpParserError(f"a head of more than {_HEAD} bytes")
         self._now = now
         try:
             self._parser.feed_data(data)
@@ -59,6 +65,7 @@ class Answers:
         """Called by the parser."""
         self.status = self._parser.get_status_code()
         self._has_head = self.status >= 200
+        self._head = 0 if self._has_head else self._head
         self.began = self._now
         self.keeps_alive = self._parser.should_keep_alive()
 

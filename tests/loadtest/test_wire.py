@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 pytest.importorskip("httptools", reason="the load test's extra is not installed: pip install .[bench]")
 
 import httptools
 
+from loadtest.line import Line
+from loadtest.loop import Loop
+from loadtest.target import Target
 from loadtest.wire import Answers
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -82,3 +87,56 @@ def test_what_follows_an_upgrade_is_kept() -> None:
 def test_what_is_no_http_is_an_error() -> None:
     with pytest.raises(httptools.HttpParserError):
         fed(b"220 mail ESMTP\r\n")
+
+
+def test_a_head_without_end_is_an_error() -> None:
+    answers = fed(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
+    with pytest.raises(httptools.HttpParserError, match="bytes"):
+        for number in range(100):
+            answers.feed(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, float(number))
+    assert answers.size < 1 << 21
+
+
+def test_responses_that_are_cut_in_their_heads_are_many_and_no_head_without_end() -> None:
+    pipelined = OK * 1000
+    answers = fed(OK[:10], *[pipelined[10:] + OK[:10]] * 50)
+    assert answers.count == 50_000
+
+
+class Flooded:
+    """A socket from which there is always more to read."""
+
+    def recv(self, size: int) -> bytes:
+        return b"x" * size
+
+
+class Reader(Line):
+    """A connection that counts what it reads."""
+
+    def __init__(self, loop: Loop) -> None:
+        target = Target("http://a/", socket.AF_INET, ("127.0.0.1", 80), "a", "a", "/", tls=False)
+        super().__init__(target, None, loop)
+        self.received = 0
+
+    def on_open(self, now: float) -> None:
+        """Do nothing."""
+
+    def on_events(self, mask: int, now: float, wrong: float) -> None:
+        """Do nothing."""
+
+    def on_trouble(self, kind: str, now: float) -> None:
+        """Do nothing."""
+
+    def on_data(self, data: bytes, now: float) -> None:
+        """Count."""
+        self.received += len(data)
+
+
+def test_a_server_that_sends_faster_than_is_read_does_not_hold_the_loop() -> None:
+    loop = Loop()
+    reader = Reader(loop)
+    reader._socket = Flooded()  # type: ignore[assignment]
+    assert reader.read(0.0) is False
+    assert reader.read_end(0.0) == ""
+    loop.close()
+    assert 0 < reader.received <= 4 << 20
