@@ -180,21 +180,21 @@ def _fails(result: Result, conditions: Sequence[Condition]) -> bool:
 
 
 def search(plan: Plan, conditions: Sequence[Condition], one: Callable[[Plan], Result]) -> list[Result]:
-    """Run at rising rates, then between the highest that holds and the lowest that does not. Return all runs.
+    """Run at rising rates, then between the highest that holds and the lowest that does not. Return all that count.
 
-    `one` runs a plan. The search ends with what it has when a run is interrupted, or no request would be due.
+    `one` runs a plan. A run that was the client's is made again, once: a moment without a processor is no limit. The
+    search ends with what it has when a run is interrupted, or no request would be due.
     """
     results: list[Result] = []
     good, bad, rate = 0.0, math.inf, plan.rate
     while len(results) < _TRIALS and (math.isinf(bad) or bad - good > CLOSE_ENOUGH * bad):
-        result = one(replace(plan, rate=rate))
+        result = one(now := replace(plan, rate=rate))
+        if result.tally.invalid and not result.tally.interrupted:
+            result = one(now)
         results.append(result)
         if result.tally.interrupted:
             break
-        if holds(result, conditions):
-            good = rate
-        else:
-            bad = rate
+        good, bad = (rate, bad) if holds(result, conditions) else (good, rate)
         rate = min(2 * good, MOST) if math.isinf(bad) else max((good + bad) / 2, LEAST)
         if rate in (good, bad) or not len(replace(plan, rate=rate).share(0).schedule):
             break

@@ -25,7 +25,7 @@ from loadtest.histogram import together
 from loadtest.loop import Loop
 from loadtest.openloop.client import Client, Load, Schedule, Tally
 from loadtest.openloop.command import _conditions, _finish, _lines, _run, command
-from loadtest.openloop.run import LEAST, MOST, Condition, Plan, Result, best, holds, search
+from loadtest.openloop.run import LEAST, MOST, Condition, Plan, Result, best, bounded_by_client, holds, search
 from loadtest.target import Target
 
 TARGET = Target("http://127.0.0.1/", 2, ("127.0.0.1", 80), "127.0.0.1", "127.0.0.1", "/", False)
@@ -230,6 +230,27 @@ def test_the_limit_of_the_client_is_not_said_to_be_the_servers(
     assert capsys.readouterr().out == f"The highest rate that holds: {told}\n"
     written = json.loads((tmp_path / "json").read_text())
     assert written["bounded_by_client"] is (code == 4)
+
+
+def test_a_moment_without_a_processor_is_no_limit_of_the_server() -> None:
+    asked: list[float] = []
+
+    def one(plan: Plan) -> Result:
+        asked.append(plan.rate)
+        found = server(1000.0)(plan)
+        if asked == [100.0, 200.0]:
+            # once: late itself, by what the condition then sees
+            found = result(tally(*[100.0] * 10), rate=plan.rate)
+            found.tally.busy = 1.0
+        return found
+
+    conditions = [Condition.parse("p99>50ms")]
+    results = search(Plan(TARGET, 100.0, 1.0, 64, 10.0), conditions, one)
+    found = best(results, conditions)
+    assert found is not None
+    assert asked[:4] == [100.0, 200.0, 200.0, 400.0]
+    assert found.plan.rate > 900.0
+    assert not bounded_by_client(results, conditions)
 
 
 def test_a_run_that_is_over_at_once_says_nothing_of_the_client() -> None:
