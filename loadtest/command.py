@@ -100,12 +100,13 @@ def bench_command(names: tuple[str, ...], listing: bool, results: Path, **option
     tool; 130 interrupted: what was measured is shown, and kept where no whole run was kept before.
     """
     with explained():
+        plan = runner.Plan(**options)
         chosen = [runner.load(name) for name in _chosen(names, everything=listing)]
+        chosen = [benchmark.quick() for benchmark in chosen] if plan.quick else chosen
         if listing:
             for benchmark in chosen:
                 tables.describe(benchmark)
             return
-        plan = runner.Plan(**options)
         _refuse_what_there_is_not(chosen, plan)
         good = runner.run(chosen, plan, results)
     sys.exit(0 if good else 1)
@@ -125,7 +126,6 @@ def _chosen(names: Sequence[str], *, everything: bool) -> Sequence[str]:
 
 def _refuse_what_there_is_not(benchmarks: Sequence[Benchmark], plan: runner.Plan) -> None:
     """Exit with 2 for a case or a contestant that these benchmarks do not have, or that cannot be measured."""
-    benchmarks = [one.quick() for one in benchmarks] if plan.quick else benchmarks
     contestants = {one.name: one for benchmark in benchmarks for one in benchmark.contestants()} if plan.only else {}
     _refuse_unknown("--only-contestant", "contestant", plan.only, contestants)
     _refuse_unknown("--case", "case", plan.cases, [case for benchmark in benchmarks for case in benchmark.cases()])

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.bench import builds, runner
+from loadtest.bench import builds, golang, runner
 from loadtest.bench.contest import Benchmark, Contestant, Metric
 from loadtest.bench.measured import Expiry
 from loadtest.bench.reset_asyncio import Lazy
@@ -73,6 +73,23 @@ def bench(*arguments: str) -> tuple[int, str]:
 def test_a_case_that_a_quick_run_does_not_have_is_refused(tmp_path: Path) -> None:
     code, told = bench("reset", "--quick", "--case", "10,000 live", "--results", str(tmp_path))
     assert (code, "no case 10,000 live" in told) == (2, True)
+    code, told = bench("reset", "--quick", "--list")
+    assert (code, "10,000 live" in told, "100 live" in told) == (0, False, True)
+
+
+@pytest.mark.parametrize(
+    ("told", "found"), [("go1.19.8", False), ("go1.23", True), ("devel go1.30-f00", True), ("what?", False)]
+)
+def test_an_old_toolchain_is_none(told: str, found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "go"
+    old.write_text(f"#!/bin/sh\necho '{told}'\n")
+    old.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda name: str(old) if name == "go" else None)
+    golang.toolchain.cache_clear()
+    try:
+        assert golang.toolchain() == (str(old) if found else None)
+    finally:
+        golang.toolchain.cache_clear()
 
 
 def test_what_lacks_a_tool_is_listed_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
