@@ -29,7 +29,7 @@ from threading import Event
 from typing import Any
 
 from .histogram import Tally
-from .servers import raise_file_limit
+from .servers import raise_file_limit, wait_or_kill
 from .target import ForbiddenTargetError
 
 # seconds from an order to the first request, so that all processes have begun
@@ -52,8 +52,7 @@ class Child:
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parent.parent)
         command = [sys.executable, "-m", __name__, str(theirs.fileno()), function.__module__, function.__name__]
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-        around = {**os.environ, "PYTHONPATH": path}
+        around = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
         with theirs:
             self._process = subprocess.Popen(command, env=around, pass_fds=[theirs.fileno()], start_new_session=True)
         self.connection: Connection[Any, Any] = Connection(ours.detach())
@@ -63,11 +62,7 @@ class Child:
 
     def __exit__(self, *_: object) -> None:
         self.connection.close()
-        try:
-            self._process.wait(STOP)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        wait_or_kill(self._process, STOP)
 
     def receive(self) -> Any:
         """Return the next message. RuntimeError if the child has ended."""

@@ -120,6 +120,15 @@ class Usage:
         )
 
 
+def wait_or_kill(process: subprocess.Popen[Any], seconds: float) -> None:
+    """Wait for the end of a process, and kill it if it takes longer than so many seconds."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class Server:
     """A server process whose output is read as it comes.
 
@@ -157,10 +166,7 @@ class Server:
         """Terminate the process, and kill it if it does not end within STOP."""
         with self._process:
             self._process.terminate()
-            try:
-                self._process.wait(STOP)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
+            wait_or_kill(self._process, STOP)
             # before the pipe is closed
             self._reader.join(STOP)
 

@@ -71,7 +71,6 @@ class Answers:
 
     def on_message_complete(self) -> None:
         """Called by the parser."""
-        if 100 <= self.status < 200 and self.status != 101:
-            return  # an interim response: the real one follows
-        self.complete = True
-        self.count += 1
+        if self._has_head or self.status == 101:  # not an interim response, which the real one follows
+            self.complete = True
+            self.count += 1

@@ -60,9 +60,8 @@ def cells(outcome: Outcome) -> tuple[str, str, str, str, str]:
 def _honest_text(honest: Honest | None) -> str:
     if honest is None:
         return ""
-    if honest.p99_ms is None:
-        return f"none, {honest.failed} failed"
-    return f"{honest.p99_ms:.1f} ms" + (f", {honest.failed} failed" if honest.failed else "")
+    p99 = "none" if honest.p99_ms is None else f"{honest.p99_ms:.1f} ms"
+    return p99 + (f", {honest.failed} failed" if honest.failed else "")
 
 
 def kind_text(outcome: Outcome) -> str:
