@@ -63,7 +63,8 @@ class Probe(Line):
         self._report = ended
         self._out = b""
         self._sent = self._gulped = self._before = 0
-        self._error = 0.0
+        # by how much the moment of the last event may be wrong, and that of the response with which the attack began
+        self._error = self._late = 0.0
         self._full: float | None = None
         self._broken: Close | None = None  # how a write has failed
         self._ticks = 0
@@ -190,6 +191,7 @@ class Probe(Line):
         if self.script.pongs and self.answers.upgraded:
             self._send(pongs(data if upgraded else self.answers.rest))
         if self.state is State.WAITING and self.answers.count >= self.script.answers:
+            self._late = self._error + monotonic() - now
             self._attack()
 
     # the end
@@ -212,7 +214,7 @@ class Probe(Line):
         went = self._gulped if self.script.gulp else max(0, self._sent - self._before)
         self._close(
             seconds if ended else None, seconds, full=self._full, close=close or "none", status=status,
-            error=self._error if ended else 0.0, sent=self._sent, went=went,
+            error=max(self._error, self._late) if ended else 0.0, sent=self._sent, went=went,
         )  # fmt: skip
 
     def _last_response(self, seconds: float) -> float | None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from loadtest.check.probe import Probe
+from loadtest.check.probe import Probe, State
 from loadtest.check.script import Script, Seen
 from loadtest.check.scripts import CLOSER, FILLING, Facts, closer, fills, scripts
 from loadtest.loop import Loop
@@ -70,6 +70,31 @@ def test_a_reset_that_a_piece_runs_into_is_not_taken_for_a_fin(gulp: int | None)
             loop.turn(0.0)
     loop.close()
     assert [one.close for one in seen] == ["rst"]
+
+
+def test_a_response_that_was_read_late_is_an_error_of_the_time_that_counts_from_it() -> None:
+    seen: list[Seen] = []
+    loop = Loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        listener.accept()[0].close()
+        probe = Probe(Script("idle", "stalled", opening=b"x", answers=1), target, None, loop, 20.0, seen.append)
+        probe.start(0.0)
+        accepted, _ = listener.accept()
+        with accepted:
+            while probe.state is State.OPENING:
+                loop.turn(0.0)
+            assert accepted.recv(1) == b"x"
+            accepted.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+            # the client has other work
+            time.sleep(0.05)
+            while not probe.attacks:
+                loop.turn(0.0)
+        while not seen:
+            loop.turn(time.monotonic() + 1.0)
+    loop.close()
+    assert seen[0].close == "fin"
+    assert seen[0].error >= 0.05
 
 
 def test_a_late_client_sends_what_was_due_meanwhile() -> None:
