@@ -306,7 +306,7 @@ class _Channel(Sender):
             except Disconnected:
                 body = None
         if body is None:
-            if exchange.sends:
+            if exchange.sends or exchange.writer.complete:
                 # frameworks cancel the task that sends
                 await exchange.let_sends_return()
             return {"type": "http.disconnect"}

@@ -142,7 +142,7 @@ class WebSocketChannel(Sender):
             finally:
                 self._watch_ended = None
                 watch_ended.set()
-        if self._exchange.sends:
+        if self._websocket is None and (self._exchange.sends or self._exchange.writer.complete):
             # frameworks cancel the task that sends
             await self._exchange.let_sends_return()
 

@@ -25,6 +25,10 @@ from .wire import CONTINUE, Headers
 # should reach the handler in a wait of its own
 _MOST_LATE: Final = 16
 
+# steps of the event loop for a send that is awaited in a task of its own, as by `asyncio.wait_for` before Python 3.12:
+# the task begins, the send lets others run, and the task's end is told
+_STEPS_TO_RETURN: Final = 3
+
 
 class Exchange(ReceivingExchange):
     """A request, its body to receive, and its response to send.
@@ -225,6 +229,8 @@ class Exchange(ReceivingExchange):
     async def let_sends_return(self) -> None:
         """Let the sends return that have not yet. A checkpoint; it waits for the peer as they do, if the response is
         complete. For who has ended a wait because it is, and whose caller may cancel those sends then."""
+        for _ in range(_STEPS_TO_RETURN):
+            await checkpoint()
         other = self.in_other_task
         self.count_others(other)
         try:

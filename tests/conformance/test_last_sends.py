@@ -4,15 +4,17 @@ returned. A send that is about to return learns nothing of its client."""
 
 from __future__ import annotations
 
+import asyncio
+
 import anyio
 import pytest
 
 from deadlined.asgi import AsgiHandler
-from deadlined.asgi.handler import App, Receive, Scope, Send
+from deadlined.asgi.handler import App, Message, Receive, Scope, Send
 from deadlined.http import Exchange
 from deadlined.http.heads import HOLD
 from deadlined.http.output import LIMIT
-from tests.support.conformance import Loop, Running, on_each_loop
+from tests.support.conformance import Loop, Running, on_asyncio, on_each_loop
 from tests.support.conformance_http import site_of
 from tests.support.http import post
 from tests.support.websocket import HANDSHAKE
@@ -66,6 +68,24 @@ def sending(loop: Loop, kind: str, status: int, length: int | None, pieces: list
     return app
 
 
+def in_tasks(app: App) -> App:
+    """Return an application each of whose sends is awaited in a task of its own, as by `asyncio.wait_for` before Python
+    3.12."""
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_task(message: Message) -> None:
+            sending = send(message)
+
+            async def wait() -> None:
+                await sending
+
+            await asyncio.create_task(wait())
+
+        await app(scope, receive, send_in_task)
+
+    return wrapped
+
+
 async def is_not_cut(loop: Loop, app: App, request: bytes, body: bytes, cut: list[bool]) -> None:
     async with site_of(loop, AsgiHandler(app), send_buffer=NARROW) as (site, _):
         for _ in range(ROUNDS):
@@ -76,8 +96,7 @@ async def is_not_cut(loop: Loop, app: App, request: bytes, body: bytes, cut: lis
     assert not any(cut)
 
 
-@on_each_loop
-@pytest.mark.parametrize(
+each_end = pytest.mark.parametrize(
     ("request_bytes", "status", "length", "pieces", "body"),
     [
         (GET, 200, len(PIECE), [PIECE, b""], PIECE),
@@ -91,11 +110,25 @@ async def is_not_cut(loop: Loop, app: App, request: bytes, body: bytes, cut: lis
     ],
     ids=["length reached", "body incomplete", "HTTP/1.0", "HEAD", "204", "304", "some is pending", "waits for client"],
 )
+
+
+@on_each_loop
+@each_end
 async def test_the_last_send_returns_before_a_listener_is_told(
     loop: Loop, request_bytes: bytes, status: int, length: int | None, pieces: list[bytes], body: bytes
 ) -> None:
     cut: list[bool] = []
     app = sending(loop, "http.response", status, length, pieces, cut)
+    await is_not_cut(loop, app, request_bytes, body, cut)
+
+
+@on_asyncio
+@each_end
+async def test_so_does_one_that_is_awaited_in_a_task_of_its_own(
+    loop: Loop, request_bytes: bytes, status: int, length: int | None, pieces: list[bytes], body: bytes
+) -> None:
+    cut: list[bool] = []
+    app = in_tasks(sending(loop, "http.response", status, length, pieces, cut))
     await is_not_cut(loop, app, request_bytes, body, cut)
 
 
@@ -110,7 +143,9 @@ async def test_the_last_send_of_a_denial_returns_before_a_listener_is_told(
 ) -> None:
     cut: list[bool] = []
     app = sending(loop, "websocket.http.response", 403, len(body), pieces, cut)
-    await is_not_cut(loop, app, HANDSHAKE.replace(b"Upgrade\r\n", b"Upgrade, close\r\n"), body, cut)
+    for one in [app] if loop.is_trio else [app, in_tasks(app)]:
+        await is_not_cut(loop, one, HANDSHAKE.replace(b"Upgrade\r\n", b"Upgrade, close\r\n"), body, cut)
+        cut.clear()
 
 
 @on_each_loop
