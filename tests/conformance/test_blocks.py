@@ -173,3 +173,24 @@ async def test_the_end_of_a_block_interrupts_no_contained_task_that_was_cancelle
     ends = [start, start + before] if before > 1 else [start]
     assert cancelled == ends
     assert loop.is_at(start + before + (0.5 if before < 1 else 0.0))
+
+
+@on_loops("asyncio")
+async def test_the_end_of_a_block_interrupts_no_contained_task_that_has_just_left_a_shield(loop: Loop) -> None:
+    """It is cancelled again a second after that."""
+    cancelled: list[float] = []
+
+    async def work() -> None:
+        with anyio.CancelScope(shield=True):
+            await loop.sleep(0.75)
+        while len(cancelled) < 2:
+            try:
+                await loop.forever()
+            except asyncio.CancelledError:
+                cancelled.append(loop.after(0))
+
+    start = loop.after(0)
+    async with open_contained_tasks() as tasks:
+        tasks.new(work, bool, bool).start()
+        await loop.settle()
+    assert cancelled == [start + 0.75, start + 1.75]

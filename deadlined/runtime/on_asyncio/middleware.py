@@ -20,6 +20,7 @@ import sys
 from asyncio import Task, TimerHandle
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakSet
 
 from . import shields
 
@@ -29,15 +30,26 @@ _GRACE: Final = 1.0
 # what anyio calls the tasks in which the middleware runs what is behind it
 _BEHIND: Final = "starlette.middleware.base.BaseHTTPMiddleware.__call__.<locals>.call_next.<locals>.coro"
 
+# tasks that are to be cancelled when what runs inside them has ended
+_waiting: WeakSet[Task[Any]] = WeakSet()
+
 
 def cancel(task: Task[Any]) -> None:
     """Cancel `task` when what Starlette's middlewares run inside it has been cancelled and has ended, at most a second
-    later. No task is cancelled while anyio shields it."""
+    later. No task is cancelled while anyio shields it. Until `task` is cancelled further calls have no effect."""
+    if task in _waiting:
+        return
     inner = _innermost(task)
     if inner is None:
         shields.cancel(task)
     else:
         _FromInside(task, inner).begin()
+
+
+def cancelled_at(task: Task[Any]) -> float:
+    """Return when `cancel` has cancelled `task` last, by its loop's clock: now while something holds that up, -inf if
+    never."""
+    return task.get_loop().time() if task in _waiting else shields.cancelled_at(task)
 
 
 class _FromInside:
@@ -52,6 +64,7 @@ class _FromInside:
         self._is_over = False
 
     def begin(self) -> None:
+        _waiting.add(self._outer)
         shields.cancel(self._inner)
         self._look()
 
@@ -70,6 +83,7 @@ class _FromInside:
 
     def _end(self, cancel_by: Callable[[Task[Any]], None]) -> None:
         self._is_over = True
+        _waiting.discard(self._outer)
         if self._timer is not None:
             self._timer.cancel()
         cancel_by(self._outer)
@@ -89,8 +103,15 @@ def _cancel_gently(group: Any) -> None:
 
 
 def _cancel_again(group: Any) -> None:
-    """Cancel what waits in the group, if it is still there."""
-    if getattr(group, "_active", False):
+    """Cancel what waits in the group, if it is still there a second after its cancellation, which a shield may have
+    held up."""
+    if not getattr(group, "_active", False):
+        return
+    loop = asyncio.get_running_loop()
+    when = shields.cancelled_at(group._host_task) + _GRACE
+    if loop.time() < when:
+        loop.call_at(when, _cancel_again, group)
+    else:
         shields.cancel(group._host_task)
 
 

@@ -15,18 +15,22 @@ Cost       Two look-ups per cancellation. A timer while a task that is to be can
 
 from __future__ import annotations
 
+import math
 import sys
 from asyncio import Task
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 # seconds after which a task whose shield another one has lifted is cancelled at the latest
 _CHECK_EVERY: Final = 0.25
 
 # tasks that are to be cancelled when they have left their shields
 _pending: WeakSet[Task[Any]] = WeakSet()
+
+# when tasks were cancelled last
+_cancelled_at: WeakKeyDictionary[Task[Any], float] = WeakKeyDictionary()
 
 
 def cancel(task: Task[Any]) -> None:
@@ -37,6 +41,12 @@ def cancel(task: Task[Any]) -> None:
         _pending.add(task)
         _check_after_step(task)
         _check_later(task)
+
+
+def cancelled_at(task: Task[Any]) -> float:
+    """Return when `cancel` has cancelled `task` last, by its loop's clock: now while a shield holds that up, -inf if
+    never."""
+    return task.get_loop().time() if task in _pending else _cancelled_at.get(task, -math.inf)
 
 
 def is_shielded(task: Task[Any]) -> bool:
@@ -91,4 +101,5 @@ def _still_pending(task: Task[Any]) -> bool:
 def _cancel_now(task: Task[Any]) -> None:
     # a check that is still due must not cancel it again, which would interrupt what it does to clean up
     _pending.discard(task)
+    _cancelled_at[task] = task.get_loop().time()
     task.cancel()

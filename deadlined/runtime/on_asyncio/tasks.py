@@ -7,16 +7,15 @@ Facts      Programs tell requests apart by `asyncio.current_task()` (SQLAlchemy'
 Hazard     A task that ran two requests would mix them up, and a cancellation that comes late would hit the next one.
 Answer     A task runs foreign code again only if the code before has returned without suspending, and has left no
            trace (`traces.py`): nobody could tell it from a new task. Of what foreign code raises only a cancellation
-           and KeyboardInterrupt, which is the operator's, leave the task. The block cancels what is left again and
-           again until all tasks have ended, at first those that were not cancelled just before; from its end on nothing
-           else does.
+           and KeyboardInterrupt, which is the operator's, leave the task. The block cancels each task that is left,
+           again and again until it has ended, but not within a second of its last cancellation; from the block's end on
+           nothing else does.
 Cost       A task per request that suspends, as in other servers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from asyncio import AbstractEventLoop, Task
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
@@ -25,12 +24,12 @@ from typing import Any, Final
 
 from ..tasks import ContainedTask, ContainedTasks
 from .foreign import Foreign
-from .middleware import cancel
+from .middleware import cancel, cancelled_at
 from .traces import Traces
 
-# seconds between two cancellations of the tasks that are left at the end, however often the caller is cancelled: anyio
-# does that in every step. A second one interrupts what a task does to clean up after the first, for example a rollback;
-# a task that has swallowed the first delays the end by this time
+# seconds between two cancellations of a task that is left at the end, however often the caller is cancelled: anyio does
+# that in every step. A second one interrupts what a task does to clean up after the first, for example a rollback; a
+# task that has swallowed the first delays the end by this time
 _CANCEL_AGAIN: Final = 1.0
 
 # turns of the event loop for which a task must have waited for the same before it is cancelled: in the first of them
@@ -65,14 +64,14 @@ class AsyncioTasks(ContainedTasks):
         the end, else the error of the block: compiled code that suspends here would not find that error again."""
         self._closed = True
         interrupted: asyncio.CancelledError | None = None
-        again = False
-        again_at = -math.inf
+        began = self.loop.time()
+        for task in self._tasks:
+            task.cancel_once_waiting(None, 0, 0)
+        again_at = began + _CANCEL_AGAIN
         while self._tasks:
             now = self.loop.time()
             if now >= again_at:
-                self._cancel_all(again)
-                again = True
-                again_at = now + _CANCEL_AGAIN
+                again_at = min([task.cancel_again(now, began) for task in self._tasks])
             try:
                 await asyncio.wait([task.task for task in self._tasks], timeout=again_at - now)
                 # the tasks' callbacks run after this one's wake
@@ -84,13 +83,6 @@ class AsyncioTasks(ContainedTasks):
         if error is not None:
             raise error
         return None
-
-    def _cancel_all(self, again: bool) -> None:
-        for task in self._tasks:
-            if again:
-                cancel(task.task)
-            else:
-                task.cancel_once_waiting(None, 0, 0)
 
     @property
     def closed(self) -> bool:
@@ -139,7 +131,7 @@ class AsyncioTask(ContainedTask):
     __slots__ = (
         "_before_suspend",
         "_body",
-        "_cancelled_at",
+        "_cancelled",
         "_ended",
         "_failure",
         "_foreign",
@@ -166,8 +158,8 @@ class AsyncioTask(ContainedTask):
         self._ended: Any = ended
         self.was_told: Any = was_told
         self._failure: BaseException | None = None
-        # when it was cancelled, -inf if it was not: a cancellation that ends the task is the owner's
-        self._cancelled_at = -math.inf
+        # it was cancelled by this object: a cancellation that ends the task is the owner's
+        self._cancelled = False
         # False while foreign code runs in the task, and if that may have left a trace
         self._fresh = True
         # what `run` has returned, until `check`
@@ -192,7 +184,7 @@ class AsyncioTask(ContainedTask):
             self.cancel_once_waiting(None, 0, 0)
 
     def cancel_once_waiting(self, waits_for: Any, waited: int, turns: int) -> None:
-        """Cancel the task, unless it was told or has been cancelled just now, once it has waited for the same for
+        """Cancel the task, unless it was told or was cancelled in the last second, once it has waited for the same for
         _WAITED turns: until then tasks that it has started may not have begun to receive, by which they are told.
         `waited`: turns for which it has waited for `waits_for`; `turns`: since the first call."""
         if self.task is None:
@@ -203,9 +195,18 @@ class AsyncioTask(ContainedTask):
             waited = 0
         if waited < _WAITED and turns < _MOST_TURNS:
             self._tasks.call_soon(partial(self.cancel_once_waiting, now_for, waited + 1, turns + 1))
-        elif self._tasks.loop.time() >= self._cancelled_at + _CANCEL_AGAIN and not self.was_told():
-            self._cancelled_at = self._tasks.loop.time()
+        elif self._tasks.loop.time() >= cancelled_at(self.task) + _CANCEL_AGAIN and not self.was_told():
+            self._cancelled = True
             cancel(self.task)
+
+    def cancel_again(self, now: float, began: float) -> float:
+        """Cancel the task, unless its last cancellation, or `began`, when the block's end began, is less than a second
+        ago. Return when to ask again."""
+        when = max(cancelled_at(self.task), began) + _CANCEL_AGAIN
+        if now < when:
+            return when
+        cancel(self.task)
+        return now + _CANCEL_AGAIN
 
     def entered(self) -> None:
         """Do nothing."""
@@ -267,7 +268,7 @@ class AsyncioTask(ContainedTask):
             raise
         except asyncio.CancelledError as error:
             # the task would give another one, which does not say where it came from
-            self._failure = error if self._cancelled_at == -math.inf else None
+            self._failure = None if self._cancelled else error
             raise
         except BaseException as error:
             # a SystemExit would leave the event loop
