@@ -112,7 +112,7 @@ async def test_a_contained_task_is_cancelled_a_few_turns_later_and_once(loop: Lo
         while not cancellations:
             await loop.step()
             turns += 1
-        assert turns <= (3 if rests else 9)
+        assert turns <= (5 if rests else 9)
         await loop.settle()
         assert cancellations == 1
 

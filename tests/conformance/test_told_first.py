@@ -293,7 +293,7 @@ async def test_a_drain_that_is_over_leaves_no_handler_more_than_a_second(loop: L
 @on_asyncio
 @pytest.mark.parametrize("sent", [GET, HANDSHAKE], ids=["GET", "websocket"])
 @pytest.mark.parametrize("before", range(5))
-@pytest.mark.parametrize("between", range(2))
+@pytest.mark.parametrize("between", range(4))
 async def test_one_whose_client_resets_as_it_begins_is_told_by_its_first_receive(
     loop: Loop, between: int, before: int, sent: bytes
 ) -> None:

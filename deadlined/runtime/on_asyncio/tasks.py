@@ -33,8 +33,9 @@ from .traces import Traces
 _CANCEL_AGAIN: Final = 1.0
 
 # turns of the event loop for which a task must have waited for the same before it is cancelled: in the first of them
-# the tasks that it has started take their first step, in the second those that these have started
-_WAITED: Final = 2
+# the tasks that it has started take their first step, in the second those that these have started. Two more are for
+# checkpoints before their first receive
+_WAITED: Final = 4
 
 # turns after which a task is cancelled that takes a step in each
 _MOST_TURNS: Final = 8
