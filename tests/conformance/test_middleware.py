@@ -35,14 +35,22 @@ GENTLE = hasattr(import_module("anyio._backends._asyncio"), "is_anyio_cancellati
 
 class Shop:
     """An application of Starlette behind so many middlewares, whose view does `work`, and then cleans up for `seconds`,
-    as each middleware does for `around` seconds. `told`: how that went, and how the application has ended."""
+    as each middleware does for `around` seconds. It is shielded for `shielded` seconds before it calls what is behind
+    it. `told`: how the clean-ups went, and how the application has ended."""
 
     def __init__(
-        self, loop: Loop, middlewares: int, seconds: float, work: Callable[[], Awaitable[object]], around: float = 0
+        self,
+        loop: Loop,
+        middlewares: int,
+        seconds: float,
+        work: Callable[[], Awaitable[object]],
+        around: float = 0,
+        shielded: float = 0,
     ) -> None:
         self._loop = loop
         self._seconds = seconds
         self._around = around
+        self._shielded = shielded
         self._work = work
         self._app: Any = Starlette(
             routes=[Route("/", self._view)],
@@ -59,6 +67,8 @@ class Shop:
 
     async def _dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         try:
+            with anyio.CancelScope(shield=True):
+                await self._loop.sleep(self._shielded)
             return await call_next(request)
         finally:
             if self._around:
@@ -150,6 +160,17 @@ if GENTLE:
         shop = Shop(loop, 1, 0.5, loop.forever, 10_000)
         await ended(loop, shop, end)
         assert shop.told == ["cleaned up", "around interrupted", "CancelledError"]
+
+    @on_asyncio
+    @each_end
+    @pytest.mark.parametrize("middlewares", [1, 3])
+    async def test_so_has_a_view_that_a_middleware_calls_as_it_leaves_a_shield(
+        loop: Loop, middlewares: int, end: End
+    ) -> None:
+        # longer than any of the ends takes
+        shop = Shop(loop, middlewares, 0.5, loop.forever, shielded=12)
+        await ended(loop, shop, end)
+        assert shop.told == ["cleaned up", "CancelledError"]
 
     @on_asyncio
     async def test_a_view_in_a_thread_cleans_up_after_that(loop: Loop) -> None:

@@ -7,9 +7,9 @@ Hazard     The clean-up of the application, or of the middleware, is cancelled i
            cannot cancel its query then: it closes the connection, the pool makes another one, and the query runs on
            and keeps its locks.
 Answer     The innermost of these tasks is cancelled first, once, and the next one when that has ended, while its group
-           holds back; each has a second, and is then cancelled again. The tasks are found by their name and by
-           private names of anyio. If these are other ones, or anyio is older than 4.7, whose groups would swallow the
-           cancellation, the outermost is cancelled at once.
+           holds back; each has a second, after which the next one is cancelled all the same. The tasks are found by
+           their name and by private names of anyio. If these are other ones, or anyio is older than 4.7, whose groups
+           would swallow the cancellation, the outermost is cancelled at once.
 Cost       A few look-ups per cancellation.
 """
 
@@ -19,6 +19,7 @@ import asyncio
 import sys
 from asyncio import Task, TimerHandle
 from collections.abc import Callable
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -39,11 +40,14 @@ def cancel(task: Task[Any]) -> None:
     later. No task is cancelled while anyio shields it. Until `task` is cancelled further calls have no effect."""
     if task in _waiting:
         return
-    inner = _innermost(task)
-    if inner is None:
-        shields.cancel(task)
+    inside = _behind(task)
+    if inside:
+        _FromInside(task, inside[0]).begin()
+    elif shields.is_shielded(task):
+        # in the step in which it leaves the shield it may start something inside
+        shields.when_unshielded(task, cancel)
     else:
-        _FromInside(task, inner).begin()
+        shields.cancel(task)
 
 
 def cancelled_at(task: Task[Any]) -> float:
@@ -53,19 +57,25 @@ def cancelled_at(task: Task[Any]) -> float:
 
 
 class _FromInside:
-    """Cancels `inner`, and then `outer`."""
+    """Cancels `inner`, from inside, too, and then `outer`."""
 
     def __init__(self, outer: Task[Any], inner: Task[Any]) -> None:
         self._outer = outer
         self._inner = inner
         self._group = _group_of(inner)
-        # runs from the cancellation of `inner`, which a shield may put off
+        # runs from the cancellation of `inner`, which a shield may put off, or what runs inside it
         self._timer: TimerHandle | None = None
         self._is_over = False
 
     def begin(self) -> None:
+        """Cancel `inner` once it has taken its first step."""
         _waiting.add(self._outer)
-        shields.cancel(self._inner)
+        coroutine: Any = self._inner.get_coro()
+        if getcoroutinestate(coroutine) == CORO_CREATED:
+            # it would never run, of which Python warns
+            shields.call_after_step(self._inner, self.begin)
+            return
+        cancel(self._inner)
         self._look()
 
     def _look(self) -> None:
@@ -77,11 +87,12 @@ class _FromInside:
             self._end(cancel)
             _cancel_gently(self._group)
             return
-        if self._timer is None and not shields.is_shielded(self._inner):
+        if self._timer is None and self._inner not in _waiting and not shields.is_shielded(self._inner):
             self._timer = self._inner.get_loop().call_later(_GRACE, self._end, shields.cancel)
         shields.call_after_step(self._inner, self._look)
 
     def _end(self, cancel_by: Callable[[Task[Any]], None]) -> None:
+        """Have `outer` cancelled now."""
         self._is_over = True
         _waiting.discard(self._outer)
         if self._timer is not None:
@@ -90,8 +101,9 @@ class _FromInside:
 
 
 def _cancel_gently(group: Any) -> None:
-    """Cancel the scope of a task group in which a task has just ended cancelled, before anyio does: what waits in the
-    group has been cancelled in this turn of the loop, which anyio sees, and is cancelled again only after a second."""
+    """Cancel the scope of a task group, in which a task has just ended, before anyio does. What waits in the group was
+    cancelled in this turn of the loop, so anyio leaves it alone in this one. It would cancel it again in each of the
+    next turns: that is put off for a second, and done once."""
     if group is None:
         return
     group.cancel()
@@ -108,16 +120,11 @@ def _cancel_again(group: Any) -> None:
     if not getattr(group, "_active", False):
         return
     loop = asyncio.get_running_loop()
-    when = shields.cancelled_at(group._host_task) + _GRACE
+    when = cancelled_at(group._host_task) + _GRACE
     if loop.time() < when:
         loop.call_at(when, _cancel_again, group)
     else:
         shields.cancel(group._host_task)
-
-
-def _innermost(task: Task[Any]) -> Task[Any] | None:
-    """Return the task inside `task`, and inside no other, in which a middleware runs what is behind it."""
-    return next((inner for inner in _behind(task) if not _behind(inner)), None)
 
 
 def _behind(task: Task[Any]) -> list[Task[Any]]:

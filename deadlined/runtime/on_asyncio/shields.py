@@ -21,13 +21,13 @@ from asyncio import Task
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 # seconds after which a task whose shield another one has lifted is cancelled at the latest
 _CHECK_EVERY: Final = 0.25
 
-# tasks that are to be cancelled when they have left their shields
-_pending: WeakSet[Task[Any]] = WeakSet()
+# tasks that are to be cancelled when they have left their shields, and the functions that do it
+_pending: WeakKeyDictionary[Task[Any], Callable[[Task[Any]], object]] = WeakKeyDictionary()
 
 # when tasks were cancelled last
 _cancelled_at: WeakKeyDictionary[Task[Any], float] = WeakKeyDictionary()
@@ -35,10 +35,18 @@ _cancelled_at: WeakKeyDictionary[Task[Any], float] = WeakKeyDictionary()
 
 def cancel(task: Task[Any]) -> None:
     """Cancel `task`, as soon as no cancel scope of anyio shields it. Until then further calls have no effect."""
+    when_unshielded(task, _cancel_now)
+
+
+def when_unshielded(task: Task[Any], function: Callable[[Task[Any]], object]) -> None:
+    """Call `function(task)`, which cancels it, as soon as no cancel scope of anyio shields `task`, or it has ended.
+    Until then further calls have no effect."""
     if not is_shielded(task):
-        _cancel_now(task)
+        # a check that is still due must not cancel it again, which would interrupt what it does to clean up
+        _pending.pop(task, None)
+        function(task)
     elif task not in _pending:
-        _pending.add(task)
+        _pending[task] = function
         _check_after_step(task)
         _check_later(task)
 
@@ -93,13 +101,13 @@ def _on_timer(task: Task[Any]) -> None:
 
 def _still_pending(task: Task[Any]) -> bool:
     """Cancel `task` if it is pending and no scope shields it any more. Return True if it is pending still."""
-    if task in _pending and (task.done() or not is_shielded(task)):
-        _cancel_now(task)
+    function = _pending.get(task)
+    if function is not None and (task.done() or not is_shielded(task)):
+        del _pending[task]
+        function(task)
     return task in _pending
 
 
 def _cancel_now(task: Task[Any]) -> None:
-    # a check that is still due must not cancel it again, which would interrupt what it does to clean up
-    _pending.discard(task)
     _cancelled_at[task] = task.get_loop().time()
     task.cancel()

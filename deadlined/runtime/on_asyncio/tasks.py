@@ -67,7 +67,7 @@ class AsyncioTasks(ContainedTasks):
         interrupted: asyncio.CancelledError | None = None
         began = self.loop.time()
         for task in self._tasks:
-            task.cancel_once_waiting(None, 0, 0)
+            task.cancel_once_waiting()
         again_at = began + _CANCEL_AGAIN
         while self._tasks:
             now = self.loop.time()
@@ -182,9 +182,9 @@ class AsyncioTask(ContainedTask):
     def cancel(self) -> None:
         # the end of the block cancels it, and a second cancellation would interrupt its clean-up
         if not self._tasks.closed:
-            self.cancel_once_waiting(None, 0, 0)
+            self.cancel_once_waiting()
 
-    def cancel_once_waiting(self, waits_for: Any, waited: int, turns: int) -> None:
+    def cancel_once_waiting(self, waits_for: Any = None, waited: int = 0, turns: int = 0) -> None:
         """Cancel the task, unless it was told or was cancelled in the last second, once it has waited for the same for
         _WAITED turns: until then tasks that it has started may not have begun to receive, by which they are told.
         `waited`: turns for which it has waited for `waits_for`; `turns`: since the first call."""
