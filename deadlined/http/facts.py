@@ -210,13 +210,13 @@ class ExchangeFacts:
             self.note_told()
 
     def note_told(self) -> None:
-        """Note that the calling task learns that the exchange has ended. If a cancellation of the handler may not reach
-        that task, the handler is spared for DISCONNECT_GRACE seconds from the first time on."""
+        """Note that the calling task learns that the exchange has ended. The first call in a task which a cancellation
+        of the handler may not reach spares the handler for DISCONNECT_GRACE seconds."""
         if self.spared_until == -INF and self.in_other_task:
             self.spare()
 
     def spare(self) -> None:
-        """Spare the handler a cancellation for DISCONNECT_GRACE seconds from now."""
+        """Let nothing cancel the handler for DISCONNECT_GRACE seconds from now."""
         self.spared_until = self._host.clock.now() + DISCONNECT_GRACE
 
     @property

@@ -52,9 +52,7 @@ class Worker(PoolWorker):
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
-        self._task: Final[ContainedTask] = pool.tasks.new(
-            self._serve, self._before_suspend, self._ended, self._was_told
-        )
+        self._task: Final[ContainedTask] = pool.tasks.new(self._serve, self._before_suspend, self._ended, self._put_off)
         # False until the task runs its first step
         self._arrived = False
         self._connection: Connection | None = None
@@ -248,9 +246,9 @@ class Worker(PoolWorker):
             text = _how_ended(self._left)
             self._task.call_in_context(partial(report, logging.ERROR, "%s", text, error=failure))
 
-    def _was_told(self) -> bool:
-        """Return True if the handler must not be cancelled now, because it was told that it ends: the timer does it.
-        Tell it if it must be told before a cancellation."""
+    def _put_off(self) -> bool:
+        """Tell the handler that it ends, if it must be told before a cancellation. Return True if it was told within
+        its grace: then the timer cancels it."""
         exchange = self._exchange
         if exchange is None:
             return False

@@ -26,7 +26,7 @@ class ContainedTask:
 
     def cancel(self) -> None:
         """Cancel the task, and the tasks of groups that were left open in it. On asyncio a few steps later, when tasks
-        that the foreign code has started have begun, and not if `was_told()` is True then."""
+        that the foreign code has started have begun, and not if the owner puts it off then (`ContainedTasks.new`)."""
         raise NotImplementedError
 
     def entered(self) -> None:
@@ -111,7 +111,7 @@ class ContainedTasks:
         body: Callable[[], Awaitable[None]],
         before_suspend: Callable[[], object],
         ended: Callable[[BaseException | None], object],
-        was_told: Callable[[], bool] = bool,
+        put_off: Callable[[], bool] = bool,
     ) -> ContainedTask:
         """Make a task, to be started with `start`.
 
@@ -119,9 +119,10 @@ class ContainedTasks:
         `parks`, else once for each `ContainedTask.watch`, soon after the suspension. `ended(failure)` is called once
         the task has ended, with its exception, or None if it has returned or was cancelled; not for tasks that end with
         the block. On asyncio foreign code may cancel the task, or raise the CancelledError of something else: then that
-        is the exception. `was_told()` is asked on asyncio before a cancellation: True if the foreign code was told to
-        end, and is to be cancelled later. `cancel` must be called again then; the end of the block cancels the task a
-        second later than others. None of these must raise. What `ended` sets in context variables no task finds.
+        is the exception. `put_off()` is called on asyncio just before a cancellation. It returns True to prevent it,
+        because the foreign code has been told to end, by `put_off` itself or before. The owner must then call `cancel`
+        again; the end of the block cancels the task a second later than others. None of these must raise. What `ended`
+        sets in context variables no task finds.
         """
         raise NotImplementedError
 

@@ -118,8 +118,8 @@ async def test_a_contained_task_is_cancelled_a_few_turns_later_and_once(loop: Lo
 
 
 @on_asyncio
-async def test_a_contained_task_that_was_told_is_left_alone_until_it_is_cancelled_again(loop: Loop) -> None:
-    told = True
+async def test_a_cancellation_that_is_put_off_comes_when_it_is_asked_for_again(loop: Loop) -> None:
+    puts_off = True
     asked: list[bool] = []
     ends: list[str] = []
 
@@ -129,18 +129,18 @@ async def test_a_contained_task_that_was_told_is_left_alone_until_it_is_cancelle
         finally:
             ends.append("end")
 
-    def was_told() -> bool:
-        asked.append(told)
-        return told
+    def put_off() -> bool:
+        asked.append(puts_off)
+        return puts_off
 
     async with open_contained_tasks() as tasks:
-        task = tasks.new(work, bool, bool, was_told)
+        task = tasks.new(work, bool, bool, put_off)
         task.start()
         await loop.settle()
         task.cancel()
         await loop.settle()
         assert (asked, ends) == ([True], [])
-        told = False
+        puts_off = False
         task.cancel()
         await loop.settle()
         assert (asked, ends) == ([True, False], ["end"])

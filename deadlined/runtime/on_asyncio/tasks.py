@@ -95,9 +95,9 @@ class AsyncioTasks(ContainedTasks):
         body: Callable[[], Awaitable[None]],
         before_suspend: Callable[[], object],
         ended: Callable[[BaseException | None], object],
-        was_told: Callable[[], bool] = bool,
+        put_off: Callable[[], bool] = bool,
     ) -> ContainedTask:
-        return AsyncioTask(self, body, before_suspend, ended, was_told)
+        return AsyncioTask(self, body, before_suspend, ended, put_off)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         self.loop.call_soon(function, context=self.origin.copy())
@@ -138,10 +138,10 @@ class AsyncioTask(ContainedTask):
         "_foreign",
         "_fresh",
         "_last_context",
+        "_put_off",
         "_tasks",
         "_traces",
         "task",
-        "was_told",
     )
 
     def __init__(
@@ -150,14 +150,14 @@ class AsyncioTask(ContainedTask):
         body: Callable[[], Awaitable[None]],
         before_suspend: Callable[[], object],
         ended: Callable[[BaseException | None], object],
-        was_told: Callable[[], bool],
+        put_off: Callable[[], bool],
     ) -> None:
         self._tasks: Final = tasks
         # the owner's methods; None once the task has ended, because the owner refers to this object
         self._body: Any = body
         self._before_suspend: Any = before_suspend
         self._ended: Any = ended
-        self.was_told: Any = was_told
+        self._put_off: Any = put_off
         self._failure: BaseException | None = None
         # it was cancelled by this object: a cancellation that ends the task is the owner's
         self._cancelled = False
@@ -185,9 +185,9 @@ class AsyncioTask(ContainedTask):
             self.cancel_once_waiting()
 
     def cancel_once_waiting(self, waits_for: Any = None, waited: int = 0, turns: int = 0) -> None:
-        """Cancel the task, unless it was told or was cancelled in the last second, once it has waited for the same for
-        _WAITED turns: until then tasks that it has started may not have begun to receive, by which they are told.
-        `waited`: turns for which it has waited for `waits_for`; `turns`: since the first call."""
+        """Cancel the task once it has waited for the same for _WAITED turns, unless the owner puts that off or it was
+        cancelled in the last second. Until then tasks that it has started may not have begun to receive, by which they
+        are told. `waited`: turns for which it has waited for `waits_for`; `turns`: since the first call."""
         if self.task is None:
             return
         # None after `asyncio.sleep(0)`
@@ -196,7 +196,7 @@ class AsyncioTask(ContainedTask):
             waited = 0
         if waited < _WAITED and turns < _MOST_TURNS:
             self._tasks.call_soon(partial(self.cancel_once_waiting, now_for, waited + 1, turns + 1))
-        elif self._tasks.loop.time() >= cancelled_at(self.task) + _CANCEL_AGAIN and not self.was_told():
+        elif self._tasks.loop.time() >= cancelled_at(self.task) + _CANCEL_AGAIN and not self._put_off():
             self._cancelled = True
             cancel(self.task)
 
@@ -285,5 +285,5 @@ class AsyncioTask(ContainedTask):
 
     def _forget(self) -> None:
         """Break the reference cycles of a task that has ended. It keeps its error, whose frames refer to this one."""
-        self._body = self._before_suspend = self._ended = self.was_told = None
+        self._body = self._before_suspend = self._ended = self._put_off = None
         self._failure = self._foreign = self._last_context = self._traces = self.task = None

@@ -69,7 +69,7 @@ class TrioTasks(ContainedTasks):
         body: Callable[[], Awaitable[None]],
         before_suspend: Callable[[], object],
         ended: Callable[[BaseException | None], object],
-        was_told: Callable[[], bool] = bool,
+        put_off: Callable[[], bool] = bool,
     ) -> ContainedTask:
         return TrioTask(self, body, before_suspend, ended)
 
