@@ -4,7 +4,10 @@ Facts      The application is called for the request, and accepts it, denies it 
            After the end `send` raises OSError; frameworks make an exception of their own of the disconnect.
 Hazard     An application may accept twice, send before it accepts or after it has closed, or never accept. The
            frameworks' exception, which an application need not catch, is not a failure of the application.
-Answer     One small object per websocket keeps the order. Until it is accepted the exchange is an ordinary one.
+           A consumer of Channels that fails because its client is gone is never told of the disconnect, by which it
+           leaves its groups.
+Answer     One small object per websocket keeps the order. Until it is accepted the exchange is an ordinary one. What an
+           application that receives sends to a client that is gone is dropped for a while: a receive tells it.
 Cost       An object, a bound method and a scope per websocket; no task.
 """
 
@@ -17,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..http import Disconnected, Exchange, ResponseError, UpgradeRefused, WebSocket, open_frames
 from ..http.errors import OVER
+from ..http.policy import DISCONNECT_GRACE
 from ..http.state import DEAD
-from ..runtime import Event
+from ..http.timeouts import INF
+from ..runtime import Event, checkpoint, current_time
 from .messages import DONE, App, Message, Scope, Sender, copied, start
 
 if TYPE_CHECKING:
@@ -74,12 +79,24 @@ async def _run(app: App, scope: Scope, channel: WebSocketChannel) -> None:
         if not channel.ended:
             raise RuntimeError("the application failed with a disconnect that is not its own client's") from error
         raise Disconnected("the application has not caught its framework's disconnect") from error
+    finally:
+        channel.receives = False
 
 
 class WebSocketChannel(Sender):
     """`receive` and `send` of one websocket; it is itself `send`."""
 
-    __slots__ = ("_accepting", "_connected", "_denied", "_exchange", "_frames", "_watch_ended", "_websocket")
+    __slots__ = (
+        "_accepting",
+        "_connected",
+        "_denied",
+        "_exchange",
+        "_frames",
+        "_late_since",
+        "_watch_ended",
+        "_websocket",
+        "receives",
+    )
 
     def __init__(self, exchange: Exchange, frames: Frames) -> None:
         super().__init__()
@@ -96,6 +113,10 @@ class WebSocketChannel(Sender):
         # set when the task that waits for the peer to leave, before the websocket is accepted, has ended; None if there
         # is none
         self._watch_ended: Event | None = None
+        # True while the application runs and has asked for a message of its client: a receive tells it of the end
+        self.receives = False
+        # when the first message to a client that is gone was sent
+        self._late_since = INF
 
     @property
     def ended(self) -> bool:
@@ -118,6 +139,7 @@ class WebSocketChannel(Sender):
         if websocket is None:
             self._exchange.note_told()
             return {"type": "websocket.disconnect", "code": 1006, "reason": ""}
+        self.receives = True
         message = await websocket.receive()
         if isinstance(message, str):
             return {"type": "websocket.receive", "text": message}
@@ -154,14 +176,33 @@ class WebSocketChannel(Sender):
             if self._accepting is not None:
                 return self._send_after(self._accepting, event)
             return self._send_before(kind, event)
-        if kind == "websocket.send":
-            return DONE if websocket.try_send(_payload(event)) else websocket.finish_send()
-        if kind == "websocket.close":
-            websocket.close(*_ending(event))
-            return DONE
+        try:
+            if kind == "websocket.send":
+                return DONE if websocket.try_send(_payload(event)) else self._finish_send(websocket)
+            if kind == "websocket.close":
+                websocket.close(*_ending(event))
+                return DONE
+        except Disconnected:
+            if self._may_drop():
+                return checkpoint()
+            raise
         if kind == "websocket.accept":
             raise ResponseError("the websocket was accepted twice")
         raise ResponseError(f"a websocket that was accepted has no message {kind!r}")
+
+    async def _finish_send(self, websocket: WebSocket) -> None:
+        try:
+            await websocket.finish_send()
+        except Disconnected:
+            if not self._may_drop():
+                raise
+
+    def _may_drop(self) -> bool:
+        """Return True if a message to a client that is gone is dropped: for DISCONNECT_GRACE seconds after the first,
+        while the application receives, and so is told."""
+        now = current_time()
+        self._late_since = min(self._late_since, now)
+        return self.receives and now <= self._late_since + DISCONNECT_GRACE
 
     def _send_before(self, kind: str, event: dict[str, Any]) -> Awaitable[None]:
         """Send what may come instead of an accepted websocket, or accept it."""

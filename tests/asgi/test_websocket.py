@@ -350,15 +350,11 @@ async def test_the_applications_close_waits_for_the_clients_answer(autojump_cloc
     assert seen == [{"type": "websocket.disconnect", "code": 4001, "reason": "enough"}]
 
 
-async def test_a_client_that_vanishes_is_a_1006_and_a_send_raises_oserror() -> None:
+async def test_a_client_that_vanishes_is_a_1006() -> None:
     seen: list[Any] = []
 
     async def act(receive: Receive, send: Send) -> None:
         seen.extend([await receive() for _ in range(3)])
-        with pytest.raises(OSError, match="gone"):
-            await send({"type": "websocket.send", "text": "hello?"})
-        with pytest.raises(OSError, match="gone"):
-            await send({"type": "websocket.close"})
         seen.append("done")
 
     async with serving(handler(after_accept(act))) as site:

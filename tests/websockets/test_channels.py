@@ -9,7 +9,7 @@ import pytest
 from tests.applications.running import Server
 from tests.support.websocket_peer import FIN, Event, Peer
 
-from .running import ON_ASYNCIO, denial, is_uvicorn, serving, told
+from .running import ON_ASYNCIO, denial, get, is_uvicorn, reason_of, serving, told
 
 pytestmark = pytest.mark.thorough
 
@@ -65,6 +65,18 @@ def test_a_failure_of_a_consumer_closes_with_1011(server: Server) -> None:
         peer.text("a")
         codes = [event.code for event in peer.end() if event.kind == "close"]
         assert codes == ([] if is_uvicorn(server) else [1011])
+
+
+def test_a_consumer_that_sends_to_a_client_that_has_left_is_told_of_that(server: Server) -> None:
+    if is_uvicorn(server):
+        pytest.skip("its send raises, and the consumer is not told")
+    with Peer.open(server.port, "/slow", ORIGIN) as peer:
+        peer.text("a")
+        assert peer.event() == Event("text", b"begun")
+        peer.reset()
+        assert reason_of(server, peer) == "client_reset"
+    assert get(server, "/answer") == []
+    told(server, "/told", ["slow", 1006])
 
 
 def test_a_path_without_a_consumer_is_500(server: Server) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from typing import Any
 
@@ -77,11 +78,31 @@ class Failing(AsyncWebsocketConsumer):
         raise LookupError("meant to fail")
 
 
+class Slow(AsyncWebsocketConsumer):
+    """Answers when a page is asked for."""
+
+    answers = asyncio.Event()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        await self.send(text_data="begun")
+        await self.answers.wait()
+        await self.send(text_data="done")
+        await self.close()
+
+    async def disconnect(self, code: int) -> None:
+        disconnects.append(["slow", code])
+
+
 async def told(_: HttpRequest) -> JsonResponse:
     return JsonResponse(disconnects, safe=False)
 
 
-urlpatterns = [path("told", told)]
+async def answer(_: HttpRequest) -> JsonResponse:
+    Slow.answers.set()
+    return JsonResponse([], safe=False)
+
+
+urlpatterns = [path("told", told), path("answer", answer)]
 
 django.setup()
 
@@ -96,6 +117,7 @@ app = ProtocolTypeRouter(
                     path("denied", Denied.as_asgi()),
                     path("refused", Refused.as_asgi()),
                     path("failing", Failing.as_asgi()),
+                    path("slow", Slow.as_asgi()),
                 ]
             ),
             ["http://a.example"],

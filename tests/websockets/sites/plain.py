@@ -150,7 +150,8 @@ async def send_to_nobody(scope: Message, receive: Receive, send: Send) -> None:
     await accepted(receive, send)
     assert (await receive())["type"] == "websocket.disconnect"
     try:
-        await send({"type": "websocket.send", "text": "anybody?"})
+        while True:
+            await send({"type": "websocket.send", "text": "anybody?"})
     except OSError:
         tell(scope, "OSError")
     # any number of times
