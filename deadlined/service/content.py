@@ -57,8 +57,8 @@ class Content(ABC):
         `close`."""
 
     async def close(self, deadline: Callable[[], float]) -> None:  # noqa: B027, as above
-        """End what requests needed: they are over. It may take until `deadline()`, or LEAST_GRACE seconds if that is
-        later. A second signal moves `deadline()` to its own time, and must be seen soon."""
+        """End what requests needed: they are over, or do not end. It may take until `deadline()`, or LEAST_GRACE
+        seconds if that is later. A second signal moves `deadline()` to its own time, and must be seen soon."""
 
 
 def trusted_proxies(config: ServeConfig) -> TrustedProxies | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from ..http import HttpServer
-from ..runtime import current_time
+from ..runtime import Event, current_time
 from .drain_report import DrainReport
 from .logs import Log
 
@@ -31,7 +31,8 @@ class ProcessDrain:
         self._seconds = seconds
         self._start = start
         self._report = DrainReport(server, log)
-        self._cut = False
+        self._begun = Event()
+        self._cut = Event()
         # absolute. A server that ends without a drain leaves no time for what comes after it
         self._ends = current_time()
 
@@ -41,19 +42,26 @@ class ProcessDrain:
         self._ends = current_time() + seconds
         self._start(self._server, name, None if seconds == math.inf else seconds)
         self._report.begin(self._ends)
-        if self._cut:
+        if self._cut.is_set():
             self.cut()
+        self._begun.set()
 
     def cut(self) -> None:
         """End it now, or as soon as it begins. A further call does not move the deadline back."""
-        self._cut = True
         self._ends = min(self._ends, current_time())
+        self._cut.set()
         self._server.cut()
 
     def deadline(self) -> float:
         """Return when the drain and what comes after it must be over, absolute seconds. `begin` sets it, and `cut`
         makes it earlier."""
         return self._ends
+
+    async def wait_overdue(self, seconds: float) -> None:
+        """Return this many seconds after the drain's deadline; never if it does not begin."""
+        await self._begun.wait()
+        await self._cut.wait_until(self._ends)
+        await Event().wait_until(self._ends + seconds)
 
     def end(self) -> None:
         """Note that the server has ended. Idempotent."""

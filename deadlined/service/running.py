@@ -20,6 +20,7 @@ from .accepting import Accepting
 from .access import AccessLog
 from .administered import local_service
 from .allocator import keep_freed_memory
+from .closing import Closing
 from .config import ServeConfig
 from .config.changing import apply
 from .content import Content
@@ -176,6 +177,7 @@ class Service:
         """Serve until a signal has drained the server, and close the content by the drain's deadline."""
         link = self._link
         drain = ProcessDrain(server, self._log, self._drain_time, self._begin_drain)
+        closing = Closing(self._content, drain)
         watchdog = LoopWatchdog(self._notifier)
         async with open_group() as group:
             stopper = self._stopper = self._stopper_of(drain)
@@ -192,9 +194,10 @@ class Service:
                         group.start_soon(link.follow, self._orders(server, partial(stopper.end_now, drain.cut)))
 
                 group.start_soon(self._content.attend)
+                group.start_soon(closing.watch)
                 await server.serve(listeners, task_status=SimpleNamespace(started=started))
                 drain.end()
-                await self._content.close(drain.deadline)
+                await closing.close()
                 if link is not None:
                     link.tell(self._last_reply(link))
             watchdog.end()

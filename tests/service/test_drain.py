@@ -71,6 +71,29 @@ async def test_one_that_is_ended_before_it_begins_ends_at_once(seconds: float, a
         drain.end()
 
 
+@pytest.mark.parametrize(("cut_at", "over_at"), [(None, 12.0), (3.0, 5.0), (11.0, 12.0)])
+async def test_it_is_overdue_some_time_after_its_deadline(
+    cut_at: float | None, over_at: float, autojump_clock: MockClock
+) -> None:
+    drain, _, _ = drain_of([10.0])
+    begun = trio.current_time()
+    ends: list[float] = []
+
+    async def wait() -> None:
+        await drain.wait_overdue(2.0)
+        ends.append(round(trio.current_time() - begun, 3))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        drain.begin("SIGTERM")
+        if cut_at is not None:
+            await trio.sleep(cut_at)
+            drain.cut()
+    assert ends == [over_at]
+    drain.end()
+
+
 @pytest.mark.parametrize("seconds", [0.0, 10.0])
 async def test_without_one_nothing_has_time_left(seconds: float, autojump_clock: MockClock) -> None:
     drain, _, _ = drain_of([seconds])

@@ -131,3 +131,54 @@ def test_on_a_reload_waits_for_the_change_that_mends_the_startup(tmp_path: Path)
         code, err = process.end()
         assert code == 0
         assert FAILED in err
+
+
+STUBBORN = """
+import asyncio, sys
+import trio
+
+def say(what):
+    print(what, file=sys.stderr, flush=True)
+
+async def go_on():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            say("cancelled")
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        say("shut down")
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    say("busy")
+    if trio.lowlevel.in_trio_task():
+        with trio.CancelScope(shield=True):
+            await trio.sleep(3600)
+    await go_on()
+"""
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_an_application_is_told_to_shut_down_although_its_requests_go_on(
+    start: Starter, tmp_path: Path, loop: str, signals: int
+) -> None:
+    """As a plain `def` endpoint does, whose thread nothing can end."""
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    process = start("stubborn:app", "--loop", loop, "--drain", "10ms" if signals == 1 else "1h")
+    with process.begin("/"):
+        process.wait_until_busy()
+        process.signal()
+        if signals == 2:
+            process.wait_for("draining")
+            process.signal()
+        code, err = process.end()
+    lines = err.splitlines()
+    assert (code, lines.count("shut down"), "deadlined: the process did not end" in err) == (1, 1, True), err
+    if loop != "trio":
+        assert lines.index("cancelled") < lines.index("shut down")
