@@ -2,10 +2,12 @@
 
 Facts      Closing a socket that holds unread bytes resets the connection, and a reset discards what the peer has not
            read yet (RFC 9112, 9.6).
-Hazard     A client that is still sending its request would lose the response that tells it to stop. A server that waits
-           until the client stops could wait for ever. A task that is cancelled must not take along what is to be sent.
+Hazard     A client that is still sending its request would lose the response that tells it to stop. Many a client, such
+           as Python's requests, reads it only after all of the request was sent. A server that waits until the client
+           stops could wait for ever. A task that is cancelled must not take along what is to be sent.
 Answer     A lingering close: send what is left, end the server's side, then read and discard what still comes, for
-           LINGER seconds at most. What is left stays in the connection's output, and the deadlines are set once.
+           LINGER seconds; longer while the client sends at LINGER_RATE, but not beyond LINGER_MOST. What is left stays
+           in the connection's output, and the deadlines run from one moment.
 Cost       A task and a descriptor for these seconds, only if the peer may be sending.
 """
 
@@ -17,27 +19,26 @@ from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError
 from ..timing import sleep_until
 from .output import Output
-from .policy import LINGER
+from .policy import LINGER, linger_deadline
 from .transport import Plain, Transport
 
-# bytes that are read and discarded; a peer that sends more ignores the response
-_DISCARD: Final = 256 * 1024
+# bytes that are read and discarded
+_DISCARD: Final = 64 * 1024 * 1024
 
 
 class GracefulClose:
     """The close of one connection, which begins at `now`. `unread`: the peer may be sending bytes that the server will
     not read."""
 
-    __slots__ = ("_left", "_output", "_read_until", "_send_until", "_transport", "_unread")
+    __slots__ = ("_began", "_discarded", "_output", "_send_until", "_transport", "_unread")
 
     def __init__(self, transport: Transport, output: Output, unread: bool, now: float) -> None:
         self._transport = transport
         self._output = output
         self._unread = unread
+        self._began: float = now
         self._send_until: float = now + 2 * LINGER
-        self._read_until: float = now + LINGER
-        # bytes that may still be discarded
-        self._left: int = _DISCARD
+        self._discarded: int = 0
         output.send_by(self._send_until)
 
     async def run(self) -> None:
@@ -48,7 +49,7 @@ class GracefulClose:
             self._output.flush()
             await self._output.wait(0)
             if self._unread and conn.socket.fileno() >= 0:
-                await self._transport.end(self._read_until)
+                await self._transport.end(self._began + LINGER)
                 await self._discard()
             await self._transport.aclose(self._send_until)
         except (DeadlineExceeded, BrokenResourceError, ClosedResourceError, BusyResourceError):
@@ -59,10 +60,10 @@ class GracefulClose:
         """Discard what comes, encrypted or not, until the peer ends its side. Raise DeadlineExceeded at the deadline
         of the close."""
         plain = Plain(self._transport.conn)
-        while self._left > 0:
-            data = await plain.receive(self._read_until)
+        while self._discarded < _DISCARD:
+            data = await plain.receive(linger_deadline(self._began, self._discarded))
             if not data:
                 return
-            self._left -= len(data)
+            self._discarded += len(data)
         # read no more: the kernel's buffers fill, and the peer cannot send on
-        await sleep_until(self._read_until)
+        await sleep_until(self._began + LINGER)

@@ -21,6 +21,11 @@ IDLE_BUFFER: Final = 1.0
 # take twice as long. Go's rstAvoidanceDelay is 0.5, nginx's lingering_timeout 5
 LINGER: Final = 2.0
 
+# bytes per second that prolong a lingering close, up to LINGER_MOST: many clients read a response only after all of
+# their request was sent. nginx's lingering_time and Apache's MAX_SECS_TO_LINGER are 30
+LINGER_RATE: Final = 64 * 1024
+LINGER_MOST: Final = 30.0
+
 # seconds that a drain leaves to a connection whose client has sent nothing yet: its request may be under way (as in Go)
 NEW_GRACE: Final = 5.0
 
@@ -222,6 +227,11 @@ def reuse_deadline(now: float, idle_since: float, grace: float, until: float) ->
     """Return when a drain that ends at `until` closes a connection that is idle since `idle_since`, as seen at `now`:
     `grace` seconds after that, but not within IDLE_GRACE, nor in the second half of the time that is left."""
     return min(max(idle_since + grace, now + IDLE_GRACE), (now + until) / 2)
+
+
+def linger_deadline(began: float, discarded: int) -> float:
+    """Return when a lingering close ends that began at `began`, if no more than `discarded` bytes come."""
+    return began + min(LINGER + discarded / LINGER_RATE, LINGER_MOST)
 
 
 def handler_deadline(head_done: float, timeouts: Timeouts) -> float:

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Disconnected, Exchange, Limits, Reason
-from deadlined.http.policy import LINGER
+from deadlined.http.policy import LINGER, LINGER_MOST, LINGER_RATE
 from tests.support.handlers import KIB, never
 from tests.support.http import CHUNKED_POST, GET, LAST_GET, Client, Site, answer, hello, only, post, serving
 
@@ -84,21 +84,26 @@ async def keep_sending(client: Client, piece: int, every: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("piece", "every"),
-    [(1, 0.1), (1000, 0.1), (200 * KIB, 0.5), (64 * KIB, 0)],
+    ("piece", "every", "seconds"),
+    [
+        (1, 0.1, LINGER + 21 / LINGER_RATE),
+        (1000, 0.1, LINGER + 24_000 / LINGER_RATE),
+        (200 * KIB, 0.5, LINGER_MOST),
+        (64 * KIB, 0, LINGER),
+    ],
     ids=["a trickle", "a stream", "much", "a flood"],
 )
-async def test_a_peer_that_keeps_sending_is_cut_in_the_same_time(
-    piece: int, every: float, autojump_clock: MockClock
+async def test_a_peer_that_keeps_sending_is_cut_in_the_end(
+    piece: int, every: float, seconds: float, autojump_clock: MockClock
 ) -> None:
-    """However much comes: after 256 KiB the server stops reading, so that a flood fills the kernel's buffers. (A server
+    """However much comes: after 64 MiB the server stops reading, so that a flood fills the kernel's buffers. (A server
     that reads on is busy for ever, and virtual time stands still.)"""
     async with serving(reads_body, limits=Limits(max_body=1000)) as site:
         client, told = await begin(site, BODY, 413)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep_sending, client, piece, every)
             assert await site.reason() is Reason.PROTOCOL_ERROR
-            assert trio.current_time() == told + LINGER
+            assert trio.current_time() == pytest.approx(told + seconds)
             nursery.cancel_scope.cancel()
 
 
@@ -112,6 +117,23 @@ async def test_a_peer_that_sends_all_its_body_first_still_reads_the_response(aut
             await wait_all_tasks_blocked()
         assert (await client.response()).status == 413
         assert await client.end() == "eof"
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_a_peer_that_takes_long_to_send_its_body_first_still_reads_the_response(
+    tls: bool, autojump_clock: MockClock
+) -> None:
+    """As Python's requests, which would raise an error of TLS instead."""
+    async with serving(hello, tls=tls) as site:
+        client = await site.connect()
+        await client.send(post(12 * KIB * KIB))
+        for _ in range(12 * 8):
+            await client.send(bytes(128 * KIB))
+            await trio.sleep(0.1)
+        assert (await client.response()).status == 200
+        assert await client.end() == "eof"
+        client.conn.close()
+        await site.ended()
 
 
 async def test_a_linger_of_many_takes_no_longer(autojump_clock: MockClock) -> None:

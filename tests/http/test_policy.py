@@ -12,6 +12,8 @@ from deadlined.http.policy import (
     IDLE_BUFFER,
     IDLE_GRACE,
     LINGER,
+    LINGER_MOST,
+    LINGER_RATE,
     LOOK,
     NEW_GRACE,
     REUSE_GRACE,
@@ -269,7 +271,8 @@ def test_a_drain_keeps_a_connection_that_was_used_a_moment_ago(
 
 
 def test_the_fixed_times_are_as_documented() -> None:
-    assert (LINGER, NEW_GRACE, IDLE_GRACE, REUSE_GRACE) == (2.0, 5.0, 0.1, 1.5)
+    assert (LINGER, LINGER_RATE, LINGER_MOST) == (2.0, 65536, 30.0)
+    assert (NEW_GRACE, IDLE_GRACE, REUSE_GRACE) == (5.0, 0.1, 1.5)
 
 
 DEFAULTS = {
