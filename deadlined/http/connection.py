@@ -118,8 +118,7 @@ class Connection(UpgradedConnection):
     def task_lost(self, error: BaseException | None) -> None:
         """Go on in another task after this one has ended. `error` is what ended it; None if the connection itself has
         cancelled it."""
-        exchange = self._exchange
-        upgraded = self.state == UPGRADED
+        exchange, upgraded = self._exchange, self.state == UPGRADED
         if upgraded:
             # the handler has ended: if its failure ends the connection, that leaves nothing behind in the task
             self._leave_task()
@@ -173,7 +172,7 @@ class Connection(UpgradedConnection):
             self._task.cancel()
 
     def handler_failed(self, exchange: Exchange, error: BaseException) -> None:
-        # what was sent before the failure goes out, and decides whether the peer can be told
+        # what was sent before the failure goes out, and decides whether the peer can be told; nothing follows it
         self.output.flush()
         stopped = self.draining and isinstance(error, UnfinishedResponseError)
         cut = error if isinstance(error, ResponseCut) else None
@@ -185,9 +184,10 @@ class Connection(UpgradedConnection):
         elif exchange.link == LIVE:
             # a complete response that has not left yet leaves all the same
             response = SENT if exchange.answered else exchange.response
-            action = policy.on_handler_failure(response, cut, stopped)
-            if action is not None:
+            shows_end = exchange.shows_end and self.reason is None
+            if (action := policy.on_handler_failure(response, cut, stopped, shows_end)) is not None:
                 self._perform(action, "the application failed; its log says why" if cut is None else cut.detail)
+                exchange.kill()
         elif exchange.link == DEAD:
             self._end(Reason.SERVER_ERROR)
 
@@ -367,7 +367,7 @@ class Connection(UpgradedConnection):
         """End an exchange whose handler has left: send what is pending, discard the rest of the body, and decide
         whether the connection can be used again. After a cancellation another task does this again."""
         self._finishing = True
-        if exchange.link != DEAD:
+        if exchange.link != DEAD or self.reason in policy.BY_HANDLER:
             await self._empty_output()
         if exchange.link == DEAD:
             # the first reason stays; if there is none, the application gave up in the middle of a send

@@ -27,8 +27,8 @@ class UnfinishedResponseError(ResponseError):
 
 class ResponseCut(Exception):  # noqa: N818, named after what happened
     """Raised by a handler that cannot complete its response, for a reason outside of this process that it has logged:
-    `status` is answered if nothing was sent, with `detail`; else the connection is reset, so that the peer does not
-    take the response for complete."""
+    `status` is answered if nothing was sent, with `detail`; else the connection ends, so that the peer does not take
+    the response for complete."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)

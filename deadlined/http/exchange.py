@@ -11,6 +11,7 @@ from typing import Final
 from ..runtime import checkpoint
 from .draining import Draining
 from .errors import OVER, Disconnected, ResponseError
+from .facts import LAST, PIECE
 from .output import LIMIT
 from .policy import DISCONNECT_GRACE, RULES, Rule, output_deadline
 from .receiving import DISCARD, ReceivingExchange
@@ -209,7 +210,7 @@ class Exchange(ReceivingExchange):
             finally:
                 self._sending -= 1
                 if given_up:
-                    self._interrupted |= was_last
+                    self._given_up = max(self._given_up, LAST if was_last else PIECE)
                     # `let_sends_return` has no other sign of it
                     self._host.output.wake_senders()
             if self._link == LIVE and not (self._watching or self._receiving):

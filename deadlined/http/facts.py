@@ -5,12 +5,19 @@ The connection is an `ExchangeHost` here, and the task that runs the handler a `
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..runtime import Event
 from .policy import DISCONNECT_GRACE, handler_deadline
 from .seams import ExchangeHost, HandlerTask
 from .state import DONE, EXPECT_100, LIVE, NONE, OPEN, SENT, STARTED, is_detachable, is_reusable
 from .timeouts import INF
 from .wire import Request, ResponseWriter
+
+# the send that a handler has given up while it waited for the peer
+NO_PIECE: Final = 0
+PIECE: Final = 1
+LAST: Final = 2
 
 
 class ExchangeFacts:
@@ -21,8 +28,8 @@ class ExchangeFacts:
         "_body",
         "_discarded",
         "_ends_listening",
+        "_given_up",
         "_host",
-        "_interrupted",
         "_late_sends",
         "_late_since",
         "_leave_by",
@@ -104,9 +111,9 @@ class ExchangeFacts:
         # sends that came when the peer was gone, and when the first did
         self._late_sends = 0
         self._late_since = INF
-        # tasks that wait in a send for the peer; the send of the last piece was cancelled while it waited
+        # tasks that wait in a send for the peer; whose send was cancelled while it waited: NO_PIECE, a PIECE, the LAST
         self._sending = 0
-        self._interrupted = False
+        self._given_up: int = NO_PIECE
         # tasks that only let others run in a send: it learns nothing of the peer meanwhile
         self._yielding = 0
         # when the handler must have returned: by the options or the application; because the peer has left, inf if not
@@ -122,7 +129,13 @@ class ExchangeFacts:
     def answered(self) -> bool:
         """True once the handler has given the whole response, the send of the last piece was not cancelled while it
         waited, and none waits that could raise. Some of the response may still be in the output."""
-        return self.writer.complete and not (self._interrupted or self._send_will_tell)
+        return self.writer.complete and not (self._given_up == LAST or self._send_will_tell)
+
+    @property
+    def shows_end(self) -> bool:
+        """True if what was sent of the response may leave although it is not complete: the client sees whether it got
+        all, and the handler has not given up to wait for a client that reads slowly."""
+        return self.writer.shows_end and self._given_up == NO_PIECE
 
     @property
     def body(self) -> int:

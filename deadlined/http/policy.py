@@ -61,6 +61,10 @@ DRAIN_NOTICE: Final = 1.0
 AGE_JITTER: Final = 0.1
 
 
+# how a handler ends a connection: what it has sent before is worth the time that a response has
+BY_HANDLER: Final = (Reason.SERVER_ERROR, Reason.UPSTREAM_FAILED, Reason.DONE)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule(Value):
     """What happens when the deadline `field` of `Timeouts` passes in `phase`.
@@ -141,10 +145,13 @@ def on_refusal(bad: BadRequest, response: int) -> Action:
     return Action(bad.reason, bad.status if response == NONE else None)
 
 
-def on_handler_failure(response: int, cut: ResponseCut | None = None, stopped: bool = False) -> Action | None:
-    """Decide what to do when a handler has failed: answer 500, or reset if a response was started and is not complete,
-    because the peer could take it for complete. `cut`: what it has raised, if its upstream is to blame. `stopped`: it
-    has returned in a drain, which is no failure once the response was started.
+def on_handler_failure(
+    response: int, cut: ResponseCut | None = None, stopped: bool = False, shows_end: bool = False
+) -> Action | None:
+    """Decide what to do when a handler has failed: answer 500, or end the connection if a response was started and is
+    not complete; reset it, unless the response `shows_end`, because the peer could take the part for the whole. `cut`:
+    what it has raised, if its upstream is to blame. `stopped`: it has returned in a drain, which is no failure once the
+    response was started.
 
     None if it is complete: frameworks answer 500 themselves and then raise, and a close that the response has not
     announced would lose the peer's next request.
@@ -154,7 +161,7 @@ def on_handler_failure(response: int, cut: ResponseCut | None = None, stopped: b
     reason = Reason.SERVER_ERROR if cut is None else Reason.UPSTREAM_FAILED
     if response == NONE:
         return Action(reason, 500 if cut is None else cut.status)
-    return Action(Reason.DONE if stopped else reason, reset=True)
+    return Action(Reason.DONE if stopped else reason, reset=not shows_end)
 
 
 def why_last(

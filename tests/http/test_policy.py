@@ -161,6 +161,7 @@ def test_a_refusal_is_answered_unless_a_response_was_started(response: int, stat
 def test_a_failed_handler_is_a_500_or_a_reset_of_what_is_incomplete() -> None:
     assert on_handler_failure(NONE) == Action(Reason.SERVER_ERROR, 500)
     assert on_handler_failure(STARTED) == Action(Reason.SERVER_ERROR, reset=True)
+    assert on_handler_failure(STARTED, shows_end=True) == Action(Reason.SERVER_ERROR)
     assert on_handler_failure(SENT) is None
     assert on_handler_failure(STARTED, stopped=True) == Action(Reason.DONE, reset=True)
     assert on_handler_failure(NONE, stopped=True) == Action(Reason.SERVER_ERROR, 500)

@@ -10,16 +10,17 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from deadlined.http import Exchange, Limits, Phase, Reason, ResponseError, Timeouts
+from deadlined.http import Disconnected, Exchange, Limits, Phase, Reason, ResponseError, Timeouts
 from deadlined.http.dates import DateLine
 from deadlined.runtime import current_host
-from tests.support.handlers import HUGE, Handler, never, slow
+from tests.support.handlers import HUGE, KIB, Handler, never, slow
 from tests.support.http import (
     CHUNKED_POST,
     GET,
     Seen,
     Site,
     answer,
+    chunk,
     echo,
     endless,
     hello,
@@ -288,6 +289,8 @@ def raising(*steps: tuple[bytes, bool], headers: tuple[tuple[bytes, bytes], ...]
 
 
 FIVE = ((b"content-length", b"5"),)
+HEAD = b"HEAD / HTTP/1.1\r\nhost: x\r\n\r\n"
+OLD_GET = b"GET / HTTP/1.0\r\n\r\n"
 
 
 async def returns(exchange: Exchange) -> None:
@@ -326,27 +329,57 @@ async def test_a_failure_before_the_answer_is_a_500_and_logged_once(
 
 
 @pytest.mark.parametrize(
-    "handler",
+    ("handler", "request_", "end"),
     [
-        failing(b"half"),
-        raising((b"half", True)),
-        raising((b"1234", True), (b"56", False), headers=FIVE),
-        raising((b"12", True), (b"34", False), headers=FIVE),
-        raising((b"12", True), headers=FIVE),
+        (failing(b"half"), GET, "eof"),
+        (raising((b"half", True)), GET, "eof"),
+        (raising((b"12345", True), headers=FIVE), GET, "eof"),
+        (raising((b"half", True)), HEAD, "eof"),
+        (failing(b"half"), OLD_GET, "reset"),
+        (raising((b"1234", True), (b"56", False), headers=FIVE), GET, "reset"),
+        (raising((b"12", True), (b"34", False), headers=FIVE), GET, "reset"),
+        (raising((b"12", True), headers=FIVE), GET, "reset"),
     ],
-    ids=["raises", "returns", "long", "short", "stops"],
+    ids=["raises", "returns", "returns late", "no body", "ends by close", "long", "short", "stops"],
 )
-async def test_a_failure_after_the_head_resets_the_connection_and_is_logged_once(
-    handler: Handler, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+async def test_a_failure_after_the_head_ends_the_connection_and_is_logged_once(
+    handler: Handler, request_: bytes, end: str, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """It is reset if a client could take the part for the whole."""
     async with serving(handler) as site:
         client = await site.connect()
-        await client.send(GET)
-        assert await client.end() == "reset"
+        await client.send(request_)
+        assert await client.end() == end
         assert await site.reason() is Reason.SERVER_ERROR
         assert site.records.requests[0].status == 200
     (record,) = caplog.records
     assert record.exc_info is not None
+
+
+async def test_what_was_sent_before_a_failure_reaches_a_client_that_reads_late(autojump_clock: MockClock) -> None:
+    sent = [0]
+    late = trio.Event()
+
+    async def goes_on(exchange: Exchange) -> None:
+        await trio.sleep(5)
+        with pytest.raises(Disconnected):
+            await exchange.send(b"more", False)
+        late.set()
+
+    async def fails(exchange: Exchange) -> None:
+        trio.lowlevel.spawn_system_task(goes_on, exchange)
+        exchange.start(200, [])
+        while not exchange.waits_for_peer:
+            sent[0] += 1
+            exchange.try_send(bytes(KIB), True)
+        raise LookupError("no such thing")
+
+    async with serving(fails) as site:
+        client = await site.connect(receive_buffer=65536)
+        await client.send(GET)
+        await late.wait()
+        assert (await client.rest()).count(chunk(bytes(KIB))) == sent[0]
+        assert await site.reason() is Reason.SERVER_ERROR
 
 
 @pytest.mark.parametrize("data", [b"", b"x"])

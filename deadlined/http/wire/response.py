@@ -112,6 +112,12 @@ class ResponseWriter:
         `content-length` is reached, or no body is sent (HEAD, 204, 304)."""
         return self.complete or (self.started and (self._head_only or (self._length is not None and not self._left)))
 
+    @property
+    def shows_end(self) -> bool:
+        """True if a client sees whether it got the whole body: an empty chunk ends it, or no more bytes follow. Many
+        clients do not count the bytes that a Content-Length has announced."""
+        return self._chunked or self.is_all_made
+
     def start(self, status: int, headers: Headers) -> None:
         """Check and store the head; the first `body` returns it."""
         if self._status:
