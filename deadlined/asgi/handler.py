@@ -295,8 +295,9 @@ class _Channel(Sender):
 
     async def _next_message(self) -> Message:
         exchange = self._exchange
+        was_complete = exchange.writer.complete
         body = None
-        if exchange.writer.complete or (exchange.body_done and self._request_given):
+        if was_complete or (exchange.body_done and self._request_given):
             await exchange.wait_disconnected()
         else:
             try:
@@ -306,7 +307,7 @@ class _Channel(Sender):
             except Disconnected:
                 body = None
         if body is None:
-            if exchange.sends or exchange.writer.complete:
+            if exchange.sends or exchange.writer.complete != was_complete:
                 # frameworks cancel the task that sends
                 await exchange.let_sends_return()
             return {"type": "http.disconnect"}

@@ -151,6 +151,8 @@ class WebSocketChannel(Sender):
     async def _wait_for_change(self) -> None:
         """Wait until the websocket is accepted, or can no longer be and the sends of a denial have returned. Tasks that
         wait at the same time take turns."""
+        exchange = self._exchange
+        was_complete = exchange.writer.complete
         while self._watch_ended is not None:
             await self._watch_ended.wait()
         if self._is_undecided:
@@ -164,9 +166,9 @@ class WebSocketChannel(Sender):
             finally:
                 self._watch_ended = None
                 watch_ended.set()
-        if self._websocket is None and (self._exchange.sends or self._exchange.writer.complete):
+        if self._websocket is None and (exchange.sends or exchange.writer.complete != was_complete):
             # frameworks cancel the task that sends
-            await self._exchange.let_sends_return()
+            await exchange.let_sends_return()
 
     def send(self, message: Message) -> Awaitable[None]:
         event: dict[str, Any] = message if isinstance(message, dict) else dict(message)
