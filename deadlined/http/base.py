@@ -320,7 +320,7 @@ class ConnectionBase(ExchangeHost):
     def _graceful_close(self) -> GracefulClose:
         """Return the graceful close that is under way, or a new one."""
         if self._closing is None:
-            self._closing = GracefulClose(self.transport, self.output, self._unread, self.clock.now())
+            self._closing = GracefulClose(self.transport, self.output, self._unread, self.clock)
         return self._closing
 
     def _release_exchange(self, exchange: Exchange) -> None:

@@ -6,8 +6,8 @@ Hazard     A client that is still sending its request would lose the response th
            as Python's requests, reads it only after all of the request was sent. A server that waits until the client
            stops could wait for ever. A task that is cancelled must not take along what is to be sent.
 Answer     A lingering close: send what is left, end the server's side, then read and discard what still comes, for
-           LINGER seconds; longer while the client sends at LINGER_RATE, but not beyond LINGER_MOST. What is left stays
-           in the connection's output, and the deadlines run from one moment.
+           LINGER seconds; longer while the client sends at LINGER_RATE and does not pause for LINGER seconds, but not
+           beyond LINGER_MOST. What is left stays in the connection's output, and the deadlines run from one moment.
 Cost       A task and a descriptor for these seconds, only if the peer may be sending.
 """
 
@@ -17,6 +17,7 @@ from typing import Final
 
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError
+from ..poll import Clock
 from ..timing import sleep_until
 from .output import Output
 from .policy import LINGER, linger_deadline
@@ -27,17 +28,18 @@ _DISCARD: Final = 64 * 1024 * 1024
 
 
 class GracefulClose:
-    """The close of one connection, which begins at `now`. `unread`: the peer may be sending bytes that the server will
+    """The close of one connection, which begins now. `unread`: the peer may be sending bytes that the server will
     not read."""
 
-    __slots__ = ("_began", "_discarded", "_output", "_send_until", "_transport", "_unread")
+    __slots__ = ("_began", "_clock", "_discarded", "_output", "_send_until", "_transport", "_unread")
 
-    def __init__(self, transport: Transport, output: Output, unread: bool, now: float) -> None:
+    def __init__(self, transport: Transport, output: Output, unread: bool, clock: Clock) -> None:
         self._transport = transport
         self._output = output
         self._unread = unread
-        self._began: float = now
-        self._send_until: float = now + 2 * LINGER
+        self._clock = clock
+        self._began: float = clock.now()
+        self._send_until: float = self._began + 2 * LINGER
         self._discarded: int = 0
         output.send_by(self._send_until)
 
@@ -61,7 +63,7 @@ class GracefulClose:
         of the close."""
         plain = Plain(self._transport.conn)
         while self._discarded < _DISCARD:
-            data = await plain.receive(linger_deadline(self._began, self._discarded))
+            data = await plain.receive(linger_deadline(self._began, self._discarded, self._clock.now()))
             if not data:
                 return
             self._discarded += len(data)

@@ -236,9 +236,10 @@ def reuse_deadline(now: float, idle_since: float, grace: float, until: float) ->
     return min(max(idle_since + grace, now + IDLE_GRACE), (now + until) / 2)
 
 
-def linger_deadline(began: float, discarded: int) -> float:
-    """Return when a lingering close ends that began at `began`, if no more than `discarded` bytes come."""
-    return began + min(LINGER + discarded / LINGER_RATE, LINGER_MOST)
+def linger_deadline(began: float, discarded: int, now: float) -> float:
+    """Return when a lingering close ends that began at `began`, if no more than `discarded` bytes come, of which the
+    latest have come just `now`. What came faster than LINGER_RATE earns no time without bytes."""
+    return min(began + min(LINGER + discarded / LINGER_RATE, LINGER_MOST), now + LINGER)
 
 
 def handler_deadline(head_done: float, timeouts: Timeouts) -> float:

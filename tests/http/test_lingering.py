@@ -107,6 +107,16 @@ async def test_a_peer_that_keeps_sending_is_cut_in_the_end(
             nursery.cancel_scope.cancel()
 
 
+async def test_a_peer_that_has_sent_much_and_then_is_silent_is_cut_soon(autojump_clock: MockClock) -> None:
+    async with serving(reads_body, limits=Limits(max_body=1000)) as site:
+        client, told = await begin(site, BODY, 413)
+        await trio.sleep(1)
+        for _ in range(4 * LINGER_RATE // KIB):
+            await client.send(bytes(8 * KIB))
+        await site.ended()
+        assert trio.current_time() == told + 1 + LINGER
+
+
 async def test_a_peer_that_sends_all_its_body_first_still_reads_the_response(autojump_clock: MockClock) -> None:
     """A close with unread bytes would be a reset, which discards the response."""
     async with serving(hello, limits=Limits(max_body=1000)) as site:
