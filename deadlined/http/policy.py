@@ -124,7 +124,8 @@ def on_expiry(
     rule: Rule, *, byte_came: bool, response: int, dead: bool = False, draining: bool = False, spares: bool = False
 ) -> Action:
     """Decide what to do when the deadline of `rule` has passed. `byte_came`: bytes of the request were received.
-    `response`: the state of the response. `dead`: the exchange is cut off, so the peer cannot be told anything.
+    `response`: the state of the response. `dead`: the exchange is cut off, so the peer cannot be told anything;
+    what it does not take of a response that leaves all the same is cut by a reset.
     `spares`: a handler is not cancelled for what its client does, and not reading is such a thing.
 
     While the server drains, a connection on which no request has begun ends for DONE instead of a timeout.
@@ -134,7 +135,7 @@ def on_expiry(
         return Action(Reason.DONE)
     cancels = rule.cancels and not (spares and rule.phase is Phase.WRITE)
     if dead and rule.phase is not Phase.DRAIN:
-        return Action(rule.reason, cancels=cancels)
+        return Action(rule.reason, reset=rule.phase is Phase.WRITE, cancels=cancels)
     if response == NONE and rule.status is not None and (byte_came or not rule.needs_byte):
         return Action(rule.reason, rule.status, cancels=cancels)
     return Action(rule.reason, None, rule.reset and response != SENT, cancels)

@@ -382,6 +382,23 @@ async def test_what_was_sent_before_a_failure_reaches_a_client_that_reads_late(a
         assert await site.reason() is Reason.SERVER_ERROR
 
 
+async def test_what_leaves_after_a_failure_is_not_cut_without_a_reset(autojump_clock: MockClock) -> None:
+    """Many clients would take the part for the whole."""
+    whole = bytes(8 * KIB * KIB)
+
+    async def fails_at_once(exchange: Exchange) -> None:
+        exchange.start(200, [(b"content-length", b"%d" % len(whole))])
+        exchange.try_send(whole, True)
+        raise LookupError("no such thing")
+
+    async with serving(fails_at_once, only(write_grace=5)) as site:
+        client = await site.connect(receive_buffer=65536)
+        await client.send(GET)
+        await site.ended()
+        assert await client.end() == "reset"
+        assert await site.reason() is Reason.SERVER_ERROR
+
+
 @pytest.mark.parametrize("data", [b"", b"x"])
 async def test_a_failure_after_the_answer_is_logged_and_the_connection_goes_on(
     data: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
