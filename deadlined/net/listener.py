@@ -292,6 +292,7 @@ def _begin_to_listen(socket: stdlib.socket, address: Any, backlog: int | None, r
     set_options(socket)
     bind(socket, address, reuse_port)
     socket.listen(0xFFFF if backlog is None else backlog)
+    socket.setblocking(False)
 
 
 async def open_unix_listener(
@@ -367,6 +368,7 @@ def _listen_at_path(
         if mode is not None:
             file.chmod(mode)
         socket.listen(0xFFFF if backlog is None else backlog)
+        socket.setblocking(False)
     except BaseException:
         unlink()
         raise
