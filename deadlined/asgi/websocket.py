@@ -34,6 +34,9 @@ _log: Final = logging.getLogger("deadlined.asgi")
 # names of exceptions: of Starlette, FastAPI and Litestar; of BlackSheep
 _DISCONNECTS: Final = ("WebSocketDisconnect", "WebSocketDisconnectError")
 
+# messages to a client that is gone which are dropped: a loop that does nothing but send would take the processor
+_MOST_DROPPED: Final = 1000
+
 _missing_was_logged = False
 
 
@@ -90,6 +93,7 @@ class WebSocketChannel(Sender):
         "_accepting",
         "_connected",
         "_denied",
+        "_dropped",
         "_exchange",
         "_frames",
         "_late_since",
@@ -115,7 +119,8 @@ class WebSocketChannel(Sender):
         self._watch_ended: Event | None = None
         # True while the application runs and has asked for a message of its client: a receive tells it of the end
         self.receives = False
-        # when the first message to a client that is gone was sent
+        # how many messages to a client that is gone were dropped, and when the first was
+        self._dropped = 0
         self._late_since = INF
 
     @property
@@ -200,11 +205,13 @@ class WebSocketChannel(Sender):
                 raise
 
     def _may_drop(self) -> bool:
-        """Return True if a message to a client that is gone is dropped: for DISCONNECT_GRACE seconds after the first,
-        while the application receives, and so is told."""
+        """Return True if a message to a client that is gone is dropped: _MOST_DROPPED, for DISCONNECT_GRACE seconds
+        after the first, while the application receives, and so is told."""
         now = current_time()
+        self._dropped += 1
         self._late_since = min(self._late_since, now)
-        return self.receives and now <= self._late_since + DISCONNECT_GRACE
+        in_time = now <= self._late_since + DISCONNECT_GRACE
+        return self.receives and in_time and self._dropped <= _MOST_DROPPED
 
     def _send_before(self, kind: str, event: dict[str, Any]) -> Awaitable[None]:
         """Send what may come instead of an accepted websocket, or accept it."""

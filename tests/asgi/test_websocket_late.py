@@ -48,6 +48,26 @@ async def test_it_is_dropped_for_a_second_and_then_raises_oserror(autojump_clock
     assert done == ["websocket.send", "websocket.close"]
 
 
+async def test_a_loop_that_only_sends_ends_after_a_thousand_messages(autojump_clock: MockClock) -> None:
+    """It would take the processor for the whole second."""
+    sent: list[int] = []
+
+    async def act(_: Scope, receive: Receive, send: Send) -> None:
+        await accepting(receive, send)
+        await receive()
+        for number in range(2_000):
+            try:
+                await send(MESSAGE)
+            except OSError:
+                sent.append(number)
+                return
+
+    async with serving(handler(act)) as site:
+        await leave(site)
+        await all_ended(site)
+    assert sent == [1_000]
+
+
 async def test_an_application_that_is_busy_is_told_by_its_next_receive(autojump_clock: MockClock) -> None:
     """A consumer of Channels, for example, asks its database, and then answers."""
     told: list[Any] = []
