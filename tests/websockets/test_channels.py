@@ -67,9 +67,9 @@ def test_a_failure_of_a_consumer_closes_with_1011(server: Server) -> None:
         assert codes == ([] if is_uvicorn(server) else [1011])
 
 
+# uvicorn raises in `send`, and the consumer is not told
+@pytest.mark.parametrize("server", ["asyncio", "uvloop"], indirect=True)
 def test_a_consumer_that_sends_to_a_client_that_has_left_is_told_of_that(server: Server) -> None:
-    if is_uvicorn(server):
-        pytest.skip("its send raises, and the consumer is not told")
     with Peer.open(server.port, "/slow", ORIGIN) as peer:
         peer.text("a")
         assert peer.event() == Event("text", b"begun")
