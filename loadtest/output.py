@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
@@ -43,6 +42,9 @@ class Output(io.TextIOBase):
         """Print what waits."""
         self._try(self._stream.flush)
 
+    def close(self) -> None:
+        """Leave standard output open: others print there."""
+
     def _try(self, act: Callable[..., object], *arguments: str) -> None:
         try:
             act(*arguments)
@@ -50,7 +52,7 @@ class Output(io.TextIOBase):
             with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
                 # the flush at the end of the process must not fail, too
                 os.dup2(nowhere.fileno(), self._stream.fileno())
-            if error.errno != errno.EPIPE:
+            if not isinstance(error, BrokenPipeError):
                 self.failed = True
                 print(f"Error: standard output: {error.strerror}", file=sys.stderr)
 
