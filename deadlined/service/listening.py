@@ -105,13 +105,14 @@ async def _listen(bind: Bind, config: ServeConfig) -> list[Listener]:
 
 
 def _inherited(bind: InheritedBind) -> socket.socket:
-    """Take over a descriptor. OSError if it is not open or not a socket; StartupError if it does not listen."""
+    """Take over a descriptor. OSError if it is not open or not a socket; StartupError if it does not listen, and it is
+    left as it was then: a wrong number may be a socket of the event loop."""
     found = socket.socket(fileno=bind.fd)
+    if not listens(found):
+        found.detach()
+        raise StartupError(f"cannot listen on {bind}: it is not a listening stream socket", CANNOT_BIND)
     # programs that the application starts must not have it
     found.set_inheritable(False)
-    if not listens(found):
-        found.close()
-        raise StartupError(f"cannot listen on {bind}: it is not a listening stream socket", CANNOT_BIND)
     found.setblocking(False)
     return found
 

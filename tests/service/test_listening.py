@@ -73,7 +73,7 @@ async def test_an_inherited_socket_is_served_where_the_kernel_does_not_tell_whet
         ("datagram", "it is not a listening stream socket"),
     ],
 )
-async def test_a_descriptor_that_does_not_listen_is_told(kind: str, told: str) -> None:
+async def test_a_descriptor_that_does_not_listen_is_told_and_left_open(kind: str, told: str) -> None:
     pair = socket.socketpair()
     datagram = socket.socket(type=socket.SOCK_DGRAM)
     fd = 12345
@@ -86,7 +86,7 @@ async def test_a_descriptor_that_does_not_listen_is_told(kind: str, told: str) -
             await urls(bind=(f"fd://{fd}",))
         assert caught.value.exit_code == 3
     finally:
-        if kind == "file":
+        if kind != "closed":
             os.close(fd)
         for end in (*pair, datagram):
             end.close()
