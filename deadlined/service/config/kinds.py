@@ -265,7 +265,7 @@ def duration_kind(*, positive: bool = False, zero_is_off: bool = False) -> Kind:
 
 def amount_kind() -> Kind:
     """Return the kind of whole numbers with units of 1024."""
-    return Quantity("amount", amount, show_amount, AMOUNTS, whole=True)
+    return Quantity("amount", amount, show_amount, AMOUNTS, whole=True, positive=True)
 
 
 def rate_kind(grace: str) -> Kind:

@@ -74,7 +74,7 @@ def test_routes_are_read_and_shown(file: Path) -> None:
         ("[[route]]\npath = '/'\nmethods = ['post']", "F:1: route: 'post' is not a method: write it in capitals"),
         ("[[route]]\npath = '/'\nhandler = 'soon'", "F:3: route: handler: 'soon' is not a duration: write 500ms"),
         ("[[route]]\npath = '/'\nhandler = -1", "F:3: route: handler: -1 is not a duration"),
-        ("[[route]]\npath = '/'\nmax_body = 0", "F:3: route: max_body: max_body must be at least 1"),
+        ("[[route]]\npath = '/'\nmax_body = 0", "F:3: route: max_body: must be above 0; off"),
         ("[[route]]\npath = '/'\n\nbody_grac = 1", "F:4: route: body_grac: unknown key; did you mean body_grace?"),
         ("[[route]]\npath = '/'\naccess_log = 1", "F:3: route: access_log: 1 is neither true nor false: write true or"),
         ("[[route]]\npath = '/'\nport = 1", "F:3: route: port: unknown key; port is a setting of the whole server"),

@@ -109,7 +109,7 @@ def test_deadlines_and_limits_of_upstreams_are_settings_as_the_others(tmp_path: 
         (PROXY, "upstream = 'a'", "F:1: upstream: 'a' is not the address of an upstream; write host:port, [address]"),
         (PROXY, "upstream = ['a:1', 'a:1']", "--upstream: a:1 is given twice"),
         (PROXY, "upstream = 'a:1'\nupstream_queue = -1", "F:2: upstream_queue: -1 is not a duration"),
-        (PROXY, "upstream = 'a:1'\nupstream_connections = 0", "F:2: upstream_connections: upstream_connections must"),
+        (PROXY, "upstream = 'a:1'\nupstream_connections = 0", "F:2: upstream_connections: must be above 0"),
         (PROXY, "app = 'a:b'\nupstream = 'a:1'", "F:1: app is for deadlined serve, and not used by deadlined proxy"),
         (SERVE, "upstream = 'a:1'", "F:1: upstream is for deadlined proxy, and not used by deadlined serve"),
         (RUN, RUNS + "app = 'a:b'", "F:2: app is for deadlined serve, and not used by deadlined run"),
