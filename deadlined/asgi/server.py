@@ -93,6 +93,8 @@ class AsgiServer:
         rest: dict[str, Any] = dict(options)
         if unknown := sorted(rest.keys() - ServerOptions.__annotations__):
             raise TypeError(f"there is no option {unknown[0]!r}: choose of {', '.join(ServerOptions.__annotations__)}")
+        if not callable(app):
+            raise TypeError(f"an AsgiServer needs an ASGI application, not {app!r}: import it, and give the object")
         self._app = app
         self._place = _taken(rest, _PLACE)
         self._proxies = _proxies(**_taken(rest, _PROXIES))
@@ -287,6 +289,8 @@ def _taken(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _proxies(trusted_proxies: Iterable[str] = (), forwarded_fields: str = "both") -> TrustedProxies | None:
+    if isinstance(trusted_proxies, str):
+        raise TypeError(f"trusted_proxies is several: write [{trusted_proxies!r}]")
     trusted = tuple(trusted_proxies)
     if not trusted:
         if forwarded_fields != "both":

@@ -301,6 +301,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"lifespan": "yes"}, ValueError, "lifespan 'yes': it is one of auto, on, off"),
     ({"root_path": "shop/"}, ValueError, "'shop/'"),
     ({"trusted_proxies": ["*"]}, ValueError, r"'\*' is not a proxy"),
+    ({"trusted_proxies": "10.0.0.1"}, TypeError, r"trusted_proxies is several: write \['10\.0\.0\.1'\]"),
     ({"trusted_proxies": ["unix"], "forwarded_fields": "x"}, ValueError, "'x' is not known: choose one of both"),
     ({"forwarded_fields": "forwarded"}, ValueError, "forwarded_fields needs trusted_proxies"),
     ({"parser": "yacc"}, ValueError, "yacc"),
@@ -317,6 +318,12 @@ def test_wrong_options_are_errors_before_the_application_starts(
     with pytest.raises(kind, match=says):
         run("asyncio", partial(serve, app, **options))
     assert app.events == []
+
+
+@pytest.mark.parametrize("given", ["shop:app", None, 5])
+def test_what_is_no_application_is_told_at_once(given: Any) -> None:
+    with pytest.raises(TypeError, match=f"needs an ASGI application, not {given!r}: import it"):
+        AsgiServer(given)
 
 
 @on_each_loop
