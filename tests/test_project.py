@@ -208,6 +208,13 @@ def test_the_files_that_the_architecture_points_to_exist() -> None:
     assert missing == []
 
 
+def test_the_architecture_says_where_each_module_belongs() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    package = Path(deadlined.__file__).parent
+    modules = {path.relative_to(package).as_posix() for path in package.rglob("[!_]*.py")}
+    assert {name for name in modules if f"`{name}`" not in text} == set()
+
+
 def test_the_package_and_its_types_are_all_installed() -> None:
     package = Path(deadlined.__file__).parent
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
