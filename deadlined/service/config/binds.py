@@ -13,6 +13,7 @@ from ...net.sockets import longest_path
 ALLOWED: Final = "write 127.0.0.1:8000, [::1]:8000, unix:/run/x.sock or fd://3"
 
 _TCP: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]{1,5})")
+_NAME: Final = re.compile(r"[^\[\]:/\s]*")
 _FD: Final = re.compile(r"fd://([0-9]{1,9})")
 _LARGEST_PORT: Final = 65535
 # of a user or a group: the number above it means to chown(2) that the owner stays
@@ -48,6 +49,19 @@ class InheritedBind(NamedTuple):
 
 
 Bind = TcpBind | UnixBind | InheritedBind
+
+
+def check_host(text: str) -> str:
+    """Return `text` if it may be an address or a name, or "" for all interfaces. ValueError for others, which a look-up
+    would call unknown."""
+    if not _NAME.fullmatch(text):
+        try:
+            ipaddress.IPv6Address(text)
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is not a host: write an address or a name, without brackets; the port goes to --port"
+            ) from None
+    return text
 
 
 def parse_bind(text: str) -> Bind:

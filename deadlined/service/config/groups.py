@@ -30,6 +30,6 @@ GROUPS = (LISTEN, APPLICATION, UPSTREAM, DEADLINES, LIMITS, TLS, PROCESSES, ADMI
 def about(group: str, help_: str, *commands: str, **more: Any) -> msgspec.Meta:
     """Describe a field, an option of `commands`, by default of all. `more`: `name`, what stands for its value; `short`,
     a flag of one letter; `choices`, all values that it may have; `kind`, how it is read if its type does not say so;
-    `empty=True`, if it may be an empty text; `flag=False`, if it is an argument; `shared_variable`, a variable that
-    other servers have as well, and whose value is the default."""
+    `flag=False`, if it is an argument; `shared_variable`, a variable that other servers have as well, and whose value
+    is the default."""
     return msgspec.Meta(description=help_, extra={"group": group, "commands": commands or COMMANDS, **more})

@@ -136,8 +136,7 @@ class Plain(Kind):
         return self._convert(text, strict=False)
 
     def accept(self, value: Any) -> Any:
-        if isinstance(value, int | float) and not isinstance(value, bool) and self._is_text(str(value)):
-            raise ValueError(f'{value} is a number: write the text "{value}"')
+        _refuse_number(value, self._is_text)
         return self._convert(value, strict=True)
 
     def toml(self, value: Any) -> str:
@@ -171,9 +170,18 @@ class Checked(Kind):
         return self._check(text)
 
     def accept(self, value: Any) -> str:
+        _refuse_number(value, self._is_text)
         if not isinstance(value, str):
             raise ValueError(f"{shown(value)} is not text: write {self.name}")
         return self._check(value)
+
+    def _is_text(self, text: str) -> bool:
+        """Return True if `text`, and not the number that it may be, is a value."""
+        try:
+            self._check(text)
+        except ValueError:
+            return False
+        return True
 
 
 class Words(Kind):
@@ -296,6 +304,12 @@ def shown(value: Any) -> str:
 
 def _list(texts: Sequence[str]) -> str:
     return f"[{', '.join(map(quoted, texts))}]"
+
+
+def _refuse_number(value: Any, is_text: Callable[[str], bool]) -> None:
+    """Raise ValueError for a number of TOML whose text would be right."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and is_text(str(value)):
+        raise ValueError(f'{value} is a number: write the text "{value}"')
 
 
 def _article(name: str) -> str:

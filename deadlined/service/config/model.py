@@ -57,7 +57,10 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     At most one of `app`, `upstream` and `command` says what is served; without any it is the live page.
     """
 
-    host: Annotated[str, about(LISTEN, "Address or name to listen on; empty for all.", empty=True)] = "127.0.0.1"
+    host: Annotated[
+        str,
+        about(LISTEN, "Address or name to listen on; empty for all.", kind=Checked("host", binds.check_host)),
+    ] = "127.0.0.1"
     port: Annotated[
         int, msgspec.Meta(ge=0, le=65535), about(LISTEN, "TCP port; 0 lets the system choose.", short="p")
     ] = 8000

@@ -132,9 +132,7 @@ def _of_field(name: str, hint: Any, default: Any) -> Setting:
     )
 
 
-def _kind(
-    setting: str, type_: Any, bounds: list[Any], name: str = "", choices: tuple[str, ...] = (), empty: bool = False
-) -> Kind:
+def _kind(setting: str, type_: Any, bounds: list[Any], name: str = "", choices: tuple[str, ...] = ()) -> Kind:
     """Return the kind of a field's type."""
     if type_ is bool:
         return Flag()
@@ -147,8 +145,9 @@ def _kind(
         return Plain(name or setting, _annotated(int, bounds[0]), "allowed", allowed)
     if get_origin(type_) is types.UnionType:
         type_ = str
-    least_length = msgspec.Meta(min_length=0 if empty else 1)
-    return Plain(name or setting, _annotated(str, least_length), "allowed", "write a text that is not empty")
+    return Plain(
+        name or setting, _annotated(str, msgspec.Meta(min_length=1)), "allowed", "write a text that is not empty"
+    )
 
 
 def _annotated(type_: type, meta: msgspec.Meta) -> Any:

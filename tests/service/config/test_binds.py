@@ -9,6 +9,7 @@ from deadlined.service.config.binds import (
     InheritedBind,
     TcpBind,
     UnixBind,
+    check_host,
     check_owner,
     parse_admin,
     parse_bind,
@@ -46,6 +47,17 @@ def test_a_place_is_read(text: str, bind: Bind) -> None:
 def test_what_is_no_place_says_what_is_allowed(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a place to listen: write 127\.0\.0\.1:8000, \[::1\]:8000, unix:/run"):
         parse_bind(text)
+
+
+@pytest.mark.parametrize("text", ["", "127.0.0.1", "::", "fe80::1%eth0", "localhost", "shop.example", "*"])
+def test_a_host_is_kept_as_it_is_written(text: str) -> None:
+    assert check_host(text) == text
+
+
+@pytest.mark.parametrize("text", ["[::1]", "127.0.0.1:8000", "localhost:80", "http://localhost", "::1:x", "a b", " "])
+def test_what_is_no_host_says_where_the_port_goes(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a host: write an address or a name, without brackets; the port goes"):
+        check_host(text)
 
 
 @pytest.mark.parametrize(
