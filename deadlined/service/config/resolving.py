@@ -88,7 +88,7 @@ def resolve(sources: Sources) -> Resolution:
     found = {name: given for layer in reversed(layers) for name, given in layer.items()}
     config = build({name: given.value for name, given in found.items()}, routes)
     # what was wrong has its default now, which may not go together with the rest
-    if problems := problems or conflicts(config, sources.command):
+    if problems := problems or [_with_place(line, found) for line in conflicts(config, sources.command)]:
         raise ConfigurationError(problems)
     return Resolution(
         config=config,
@@ -96,6 +96,13 @@ def resolve(sources: Sources) -> Resolution:
         warnings=(*unused, *_unknown_variables(sources.environment), *_unused_sockets(sources, config)),
         sources=sources,
     )
+
+
+def _with_place(problem: str, found: Layer) -> str:
+    """Put in front of a conflict where the setting was given with which its line begins, unless that is a flag."""
+    label = problem.split()[0].rstrip(":")
+    given = next((given for name, given in found.items() if SETTINGS[name].label == label), None)
+    return problem if given is None or given.origin == label else f"{given.origin}: {problem}"
 
 
 def _of_manager(sources: Sources) -> Layer:
