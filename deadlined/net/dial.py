@@ -16,6 +16,7 @@ from ..errors import DeadlineExceeded
 from ..runtime import checkpoint, current_time
 from ..timing import sleep_until
 from .conn import Conn
+from .errors import note_name
 from .names import look_up_by, require_port
 from .race import Race, why_nobody_answered
 from .tls import TlsConn
@@ -77,7 +78,8 @@ async def open_tls_stream(
 
 async def open_unix_stream(path: str | Path, *, deadline: float = math.inf) -> Conn:
     """Connect to a unix socket. Waits while the listener's queue is full; on macOS and the BSDs, which do not tell that
-    from a socket on which nobody listens, ConnectionRefusedError then. Errors as `open_tcp_stream`."""
+    from a socket on which nobody listens, ConnectionRefusedError then. Errors as `open_tcp_stream`; the `filename` of
+    an OSError is the path."""
     await _require_time(deadline)
     delay = _RETRY_FIRST
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
@@ -99,6 +101,9 @@ def _connects(socket: stdlib.socket, path: str) -> bool:
         socket.connect(path)
     except BlockingIOError:
         return False
+    except OSError as error:
+        note_name(error, path)
+        raise
     return True
 
 

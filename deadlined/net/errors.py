@@ -41,6 +41,13 @@ def _with_number(kind: type[OSError], args: tuple[Any, ...], number: int | None)
     return error
 
 
+def note_name(error: OSError, name: str | bytes | None) -> None:
+    """Set the path or host of an operation as the `filename` of its error. One of Python's own has no number, and would
+    be shown without its text then."""
+    if error.errno is not None:
+        error.filename = name
+
+
 def closed_error(message: str = "this socket was closed here") -> ClosedResourceError:
     """Make the error of an operation on a socket that this program has closed."""
     error = ClosedResourceError(message)

@@ -28,7 +28,7 @@ import trio
 from ..runtime import checkpoint, current_host
 from ..timing import sleep
 from .conn import Conn
-from .errors import broken_error, close_socket
+from .errors import broken_error, close_socket, note_name
 from .names import AddressInfo, look_up, look_up_here, require_port
 from .side import Side, address_text, require_open
 from .sockets import listens, require_plain, set_options
@@ -354,6 +354,7 @@ def _bind_to_path(socket: stdlib.socket, file: Path) -> None:
     except OSError as error:
         if error.errno == errno.EADDRINUSE and not file.is_socket():
             raise FileExistsError(errno.EEXIST, "the path exists and is not a socket", str(file)) from error
+        note_name(error, str(file))
         raise
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import DeadlineExceeded
 from ..runtime import Event, checkpoint, current_host, open_group
+from .errors import note_name
 
 # a result of `getaddrinfo`: family, type, protocol, canonical name, address
 AddressInfo = tuple[int, int, int, str, Any]
@@ -109,12 +110,15 @@ class LookUp:
 
 
 async def _ask(host: str | bytes | None, port: int, kind: int, flags: int) -> list[AddressInfo]:
-    """Ask the event loop for the addresses of a name."""
+    """Ask the event loop for the addresses of a name. The `filename` of a gaierror is the name."""
     try:
         return await current_host().getaddrinfo(host, port, kind, flags)
     except UnicodeError as error:
         # empty or long labels cannot be encoded
         raise no_such_host(host) from error
+    except stdlib.gaierror as error:
+        note_name(error, host)
+        raise
 
 
 def numeric(host: str | bytes | None, port: int, kind: int, flags: int = 0) -> list[AddressInfo] | None:

@@ -63,7 +63,7 @@ class Side:
         """Reserve the side for the calling task. BusyResourceError if another task uses it, ClosedResourceError if this
         program has closed the socket."""
         if self._busy:
-            raise BusyResourceError(f"another task is in the middle of a {self._op} on this socket")
+            raise BusyResourceError(f"another task is in the middle of this socket's {self._op}")
         if self.half.closed:
             raise closed_error()
         self._busy = True

@@ -259,8 +259,20 @@ async def test_a_look_up_that_fails_is_an_oserror(loop: Loop, monkeypatch: pytes
     with monkeypatch.context() as patch:
         pretend(patch, fail)
         for deadline in (float("inf"), loop.after(3600)):
-            with pytest.raises(socket.gaierror):
+            with pytest.raises(socket.gaierror, match=r"no such name: 'nowhere\.example'"):
                 await open_tcp_stream("nowhere.example", 80, deadline=deadline)
+
+
+@on_each_loop
+async def test_the_errors_of_a_unix_socket_name_its_path(loop: Loop, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with pytest.raises(FileNotFoundError, match=f"No such file or directory: '{path}'"):
+        await open_unix_stream(path)
+    async with await open_unix_listener(path):
+        with pytest.raises(OSError, match=f"Address already in use: '{path}'"):
+            await open_unix_listener(path)
+    with pytest.raises(OSError, match=r"path too long$"):
+        await open_unix_stream("x" * 1000)
 
 
 @on_each_loop
