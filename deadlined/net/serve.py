@@ -33,7 +33,10 @@ async def serve_tcp(
     server. `handler_nursery`, a nursery of trio, a task group of anyio or an `asyncio.TaskGroup`, is where the tasks of
     the handlers belong; None means the server's own. `task_status.started` receives the listeners, once they
     listen: trio and anyio pass it when the server is started with `start`; any object with this method will do.
+    TypeError if `handler` is no async function; what a plain one returns is seen only when it was called.
     """
+    if not callable(handler):
+        raise TypeError(f"serve_tcp needs an async function, not {handler!r}")
     listeners = await open_tcp_listeners(port, host=host, backlog=backlog)
     accepted: set[Conn] = set()
     try:
@@ -97,6 +100,9 @@ async def _handle(handler: Handler, conn: Conn, accepted: set[Conn]) -> None:
     """Run a handler. `accepted` are the connections whose handlers have not begun."""
     accepted.discard(conn)
     try:
-        await handler(conn)
+        running = handler(conn)
+        if not hasattr(running, "__await__"):
+            raise TypeError(f"serve_tcp needs an async function, and {handler!r} has returned {running!r}")
+        await running
     finally:
         conn.close()

@@ -52,6 +52,20 @@ async def test_serve_tcp_closes_a_conn_when_its_handler_returns(nursery: trio.Nu
     nursery.cancel_scope.cancel()
 
 
+async def test_serve_tcp_wants_an_async_function(nursery: trio.Nursery) -> None:
+    with pytest.raises(TypeError, match="serve_tcp needs an async function, not 8000"):
+        await serve_tcp(8000, 0)  # type: ignore[arg-type]
+
+    def plain(conn: Conn) -> None: ...
+
+    async def serve(task_status: trio.TaskStatus[list[Listener]]) -> None:
+        with pytest.RaisesGroup(pytest.RaisesExc(TypeError, match=r"and <function .*plain.* has returned None$")):
+            await serve_tcp(plain, 0, host=LOCALHOST, task_status=task_status)  # type: ignore[arg-type]
+
+    (listener,) = await nursery.start(serve)
+    assert await ask(port_of(listener), b"") == b""
+
+
 async def test_serve_tcp_accepts_all_that_wait_in_one_turn(nursery: trio.Nursery) -> None:
     """One per turn would let newcomers starve beside busy handlers."""
     served: list[int] = []
