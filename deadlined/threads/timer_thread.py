@@ -54,8 +54,8 @@ class TimerThread:
     def after_func(self, seconds: float, fn: Callable[[*Args], object], *args: *Args) -> TimerHandle:
         """Call `fn(*args)` in the bucket's thread, `seconds` from now or a little later, never earlier.
 
-        0 or less calls at once, `inf` never (the timer is still pending); NaN is a ValueError. RuntimeError if this
-        TimerThread is closed or no thread can be started; then nothing was armed.
+        0 or less calls at once, `inf` never (the timer is still pending); NaN is a ValueError. TypeError if `fn` is no
+        function, RuntimeError if this TimerThread is closed or no thread can be started; then nothing was armed.
         """
         return self._start(valid_delay(seconds), 0.0, fn, args)
 
@@ -110,6 +110,9 @@ class TimerThread:
         self.close()
 
     def _start(self, delay: float, period: float, fn: Callable[..., object], args: tuple[Any, ...]) -> TimerHandle:
+        if not callable(fn):
+            # found here, and not by the log when the timer fires: every(60, report()) has called it
+            raise TypeError(f"a timer needs a function to call, not {fn!r}")
         bucket = self._bucket()
         handle = TimerHandle(bucket, fn, args)
         with bucket.lock:

@@ -137,6 +137,14 @@ def test_a_negative_time_is_now_and_counts_as_no_lateness() -> None:
         assert timers.statistics().worst_lateness < 1e9
 
 
+def test_what_is_no_function_is_told_when_it_is_given() -> None:
+    with timer_thread() as timers:
+        for start in (timers.after_func, timers.every):
+            with pytest.raises(TypeError, match="a timer needs a function to call, not None"):
+                start(60, print())  # type: ignore[arg-type]
+        assert timers.statistics().stored == 0
+
+
 def test_nan_is_an_error_and_changes_nothing() -> None:
     with timer_thread() as timers:
         with pytest.raises(ValueError, match="NaN"):
