@@ -14,7 +14,6 @@ from ..poll import Clock
 from ..poll.desc import MYPY
 from ..runtime import Host
 from . import policy
-from .closing import GracefulClose
 from .dates import DateLine
 from .draining import Draining
 from .errors import BadRequest
@@ -93,13 +92,11 @@ class ConnectionBase(ExchangeHost):
         # deadline that the application has set for it
         self._sent_by: float = INF
         self._write_by: float | None = None
-        # its end; for the close, whether the peer may be sending bytes that the server will not read, and the close
-        # that is under way
+        # its end; for the close, whether the peer may be sending bytes that the server will not read
         self.reason: Reason | None = None
         self._lateness = 0.0
         self._ended_at = INF
         self._unread = False
-        self._closing: GracefulClose | None = None
         if TYPE_CHECKING and not MYPY:
             self.clock: Clock
             self.reader: RequestParser
@@ -218,13 +215,14 @@ class ConnectionBase(ExchangeHost):
             self.deadline = when
 
     def expired(self, rule: Rule, lateness: float) -> None:
-        exchange = self._exchange
+        exchange, draining = self._exchange, self.draining
         if exchange is None:
             came = self.reader.buffered > 0
-            action = policy.on_expiry(rule, byte_came=came, response=NONE, draining=self.draining)
+            action = policy.on_expiry(rule, byte_came=came, response=NONE, draining=draining)
         else:
-            dead, spares = exchange.link == DEAD, exchange.answered or not self.cancel_on_disconnect
-            action = policy.on_expiry(rule, byte_came=True, response=exchange.response, dead=dead, spares=spares)
+            sent, dead = exchange.response, exchange.link == DEAD
+            spares = exchange.answered or not self.cancel_on_disconnect
+            action = policy.on_expiry(rule, byte_came=True, response=sent, dead=dead, draining=draining, spares=spares)
         cut = action.reason is rule.reason
         if cut and self.reason is None:
             self.settings.counts.expiry(rule.phase, max(lateness, 0.0))
@@ -316,12 +314,6 @@ class ConnectionBase(ExchangeHost):
         self._unread = True
         head_only = self.reader.asks_for_head if exchange is None else exchange.request.method == "HEAD"
         self.output.append(canned(status, self.reason or Reason.SERVER_ERROR, detail, head_only))
-
-    def _graceful_close(self) -> GracefulClose:
-        """Return the graceful close that is under way, or a new one."""
-        if self._closing is None:
-            self._closing = GracefulClose(self.transport, self.output, self._unread, self.clock)
-        return self._closing
 
     def _release_exchange(self, exchange: Exchange) -> None:
         """Record that the exchange is over, and cut it off: what still refers to it cannot reach this connection."""

@@ -7,7 +7,8 @@ Hazard     A client that is still sending its request would lose the response th
            stops could wait for ever. A task that is cancelled must not take along what is to be sent.
 Answer     A lingering close: send what is left, end the server's side, then read and discard what still comes, for
            LINGER seconds; longer while the client sends at LINGER_RATE and does not pause for LINGER seconds, but not
-           beyond LINGER_MOST. What is left stays in the connection's output, and the deadlines run from one moment.
+           beyond LINGER_MOST, and not in a drain. What is left stays in the connection's output, and the deadlines run
+           from one moment.
 Cost       A task and a descriptor for these seconds, only if the peer may be sending.
 """
 
@@ -20,7 +21,7 @@ from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError
 from ..poll import Clock
 from ..timing import sleep_until
 from .output import Output
-from .policy import LINGER, linger_deadline
+from .policy import LINGER, LINGER_MOST, linger_deadline
 from .transport import Plain, Transport
 
 # bytes that are read and discarded
@@ -31,7 +32,16 @@ class GracefulClose:
     """The close of one connection, which begins now. `unread`: the peer may be sending bytes that the server will
     not read."""
 
-    __slots__ = ("_began", "_clock", "_discarded", "_output", "_send_until", "_transport", "_unread")
+    __slots__ = (
+        "_began",
+        "_clock",
+        "_discarded",
+        "_output",
+        "_read_until",
+        "_send_until",
+        "_transport",
+        "_unread",
+    )
 
     def __init__(self, transport: Transport, output: Output, unread: bool, clock: Clock) -> None:
         self._transport = transport
@@ -40,8 +50,13 @@ class GracefulClose:
         self._clock = clock
         self._began: float = clock.now()
         self._send_until: float = self._began + 2 * LINGER
+        self._read_until: float = self._began + LINGER_MOST
         self._discarded: int = 0
         output.send_by(self._send_until)
+
+    def hurry(self) -> None:
+        """Read on for LINGER seconds from now at most. No wait that is under way has a later deadline."""
+        self._read_until = min(self._read_until, self._clock.now() + LINGER)
 
     async def run(self) -> None:
         """Send what is pending, let the peer read it, and close; after a cancellation, go on with that. Errors of the
@@ -63,7 +78,8 @@ class GracefulClose:
         of the close."""
         plain = Plain(self._transport.conn)
         while self._discarded < _DISCARD:
-            data = await plain.receive(linger_deadline(self._began, self._discarded, self._clock.now()))
+            deadline = linger_deadline(self._began, self._read_until, self._discarded, self._clock.now())
+            data = await plain.receive(deadline)
             if not data:
                 return
             self._discarded += len(data)

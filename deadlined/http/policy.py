@@ -128,10 +128,11 @@ def on_expiry(
     what it does not take of a response that leaves all the same is cut by a reset.
     `spares`: a handler is not cancelled for what its client does, and not reading is such a thing.
 
-    While the server drains, a connection on which no request has begun ends for DONE instead of a timeout.
+    While the server drains, a connection on which no request has begun, or whose response is sent, ends for DONE
+    instead of a timeout.
     """
     # a head may be late by `read`, a rule of BODY
-    if draining and not byte_came and rule.phase in (Phase.HEADER, Phase.BODY, Phase.IDLE):
+    if draining and (not byte_came or response == SENT) and rule.phase in (Phase.HEADER, Phase.BODY, Phase.IDLE):
         return Action(Reason.DONE)
     cancels = rule.cancels and not (spares and rule.phase is Phase.WRITE)
     if dead and rule.phase is not Phase.DRAIN:
@@ -237,10 +238,11 @@ def reuse_deadline(now: float, idle_since: float, grace: float, until: float) ->
     return min(max(idle_since + grace, now + IDLE_GRACE), (now + until) / 2)
 
 
-def linger_deadline(began: float, discarded: int, now: float) -> float:
-    """Return when a lingering close ends that began at `began`, if no more than `discarded` bytes come, of which the
-    latest have come just `now`. What came faster than LINGER_RATE earns no time without bytes."""
-    return min(began + min(LINGER + discarded / LINGER_RATE, LINGER_MOST), now + LINGER)
+def linger_deadline(began: float, until: float, discarded: int, now: float) -> float:
+    """Return when a lingering close ends that began at `began` and lasts until `until` at most, if no more than
+    `discarded` bytes come, of which the latest have come just `now`. What came faster than LINGER_RATE earns no time
+    without bytes."""
+    return min(until, began + LINGER + discarded / LINGER_RATE, now + LINGER)
 
 
 def handler_deadline(head_done: float, timeouts: Timeouts) -> float:

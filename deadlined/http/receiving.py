@@ -13,7 +13,7 @@ from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError
 from ..runtime import Event, checkpoint
 from .errors import OVER, BadRequest, Disconnected
 from .facts import ExchangeFacts
-from .policy import DISCONNECT_GRACE, RULES, Rule, body_deadline
+from .policy import DISCONNECT_GRACE, LINGER, RULES, Rule, body_deadline
 from .state import (
     DEAD,
     DETACHED,
@@ -138,6 +138,8 @@ class ReceivingExchange(ExchangeFacts):
         True if the connection can be used again. Does first what `end_reads` does."""
         await self.end_reads()
         self._waits_end = False
+        if self._host.draining:
+            self.end_body_soon()
         if self._body == EXPECT_100:
             # the client may send the body or leave it out, so the next bytes may be the body or the next request
             return False
@@ -149,6 +151,13 @@ class ReceivingExchange(ExchangeFacts):
         except Disconnected:
             return False
         return is_reusable(self._body, self._response, self._link)
+
+    def end_body_soon(self) -> None:
+        """Let the rest of the body, which the handler has left, come for LINGER seconds at most, because the server
+        drains. A further call does not prolong that."""
+        self._read_by = min(self.read_by, self._host.clock.now() + LINGER)
+        if self._receiving:
+            self._host.move(Phase.BODY, self._read_by)
 
     def _rest_has_come(self) -> bool:
         """Return True if all of a body in chunks has come, and is not too long for `discard_body`. What has come is

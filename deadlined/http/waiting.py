@@ -17,6 +17,7 @@ from ..errors import DeadlineExceeded
 from ..net import Conn
 from ..runtime import checkpoint
 from . import policy
+from .closing import GracefulClose
 from .dates import DateLine
 from .exchange import Exchange
 from .owner import ConnectionOwner, ConnectionTask
@@ -61,6 +62,8 @@ class WaitingConnection(PeerConnection):
         self._head_rule = RULES["read_header"]
         # when the latest wait for a next request began
         self._idle_since = self.accepted
+        # the close that is under way
+        self._closing: GracefulClose | None = None
 
     def on_ready(self) -> None:
         """Ask for a task if the connection is unattended: bytes may have come, its deadline has passed, or its socket
@@ -76,9 +79,13 @@ class WaitingConnection(PeerConnection):
     def drain(self, now: float) -> None:
         """Begin the drain at `now`; called again when `Drain.reuse_grace` is shorter. A connection that has sent
         nothing yet has NEW_GRACE seconds left, an idle one what `reuse_deadline` says. A request that has begun is
-        served."""
+        served, and then the rest of its body has LINGER."""
         self.draining = True
-        if self._is_idle:
+        if self._closing is not None:
+            self._closing.hurry()
+        elif self.state == FINISHING and self._exchange is not None:
+            self._exchange.end_body_soon()
+        elif self._is_idle:
             self._expect(Phase.IDLE, min(self.deadline, self._reuse_deadline(now)))
         elif self.state <= HEAD and not self.requests and not self.reader.buffered:
             self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.NEW_GRACE))
@@ -310,6 +317,14 @@ class WaitingConnection(PeerConnection):
             self._latest = None
             self._use_choice(None)
         self._advance(BYTES_CAME)
+
+    def _graceful_close(self) -> GracefulClose:
+        """Return the graceful close that is under way, or a new one."""
+        if self._closing is None:
+            self._closing = GracefulClose(self.transport, self.output, self._unread, self.clock)
+            if self.draining:
+                self._closing.hurry()
+        return self._closing
 
     def _end_last_exchange(self) -> None:
         """End the connection after its final response was sent. Close it at once, unless the close must linger."""

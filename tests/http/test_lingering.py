@@ -117,6 +117,34 @@ async def test_a_peer_that_has_sent_much_and_then_is_silent_is_cut_soon(autojump
         assert trio.current_time() == told + 1 + LINGER
 
 
+@pytest.mark.parametrize("handled", [0.0, 6.0], ids=["answered before", "answered in it"])
+@pytest.mark.parametrize("piece", [64 * KIB, 2000], ids=["much", "little"])
+async def test_a_peer_that_keeps_sending_what_was_answered_does_not_hold_a_drain(
+    piece: int, handled: float, autojump_clock: MockClock
+) -> None:
+    """What comes is discarded in a lingering close, or if it is little, for the next request."""
+
+    async def answers_in_pieces(exchange: Exchange) -> None:
+        exchange.start(200, [(b"content-length", b"2")])
+        await exchange.send(b"a", True)
+        await trio.sleep(handled)
+        await exchange.send(b"b", False)
+
+    async with serving(answers_in_pieces, only(drain=60, body_grace=20)) as site:
+        client = await site.connect()
+        await client.send(post(100 * piece))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_sending, client, piece, 0.5)
+            await trio.sleep(5)
+            site.server.shutdown()
+            assert (await client.response()).status == 200
+            assert await site.reason() is Reason.DONE
+            # the rest of a request that is nearly over has LINGER, and its end as long
+            assert trio.current_time() <= max(handled, 5) + 2 * LINGER
+            nursery.cancel_scope.cancel()
+        assert not site.server.was_cut
+
+
 async def test_a_peer_that_sends_all_its_body_first_still_reads_the_response(autojump_clock: MockClock) -> None:
     """A close with unread bytes would be a reset, which discards the response."""
     async with serving(hello, limits=Limits(max_body=1000)) as site:

@@ -154,6 +154,13 @@ def test_a_drain_does_not_blame_a_connection_that_has_asked_nothing(rule: str, c
     assert action.reason is (RULES[rule].reason if blamed else Reason.DONE)
 
 
+@pytest.mark.parametrize(("response", "blamed"), [(NONE, True), (STARTED, True), (SENT, False)])
+@pytest.mark.parametrize("rule", ["read", "body_grace"])
+def test_a_drain_does_not_blame_a_client_for_a_body_that_was_answered(rule: str, response: int, blamed: bool) -> None:
+    action = on_expiry(RULES[rule], byte_came=True, response=response, draining=True)
+    assert action.reason is (RULES[rule].reason if blamed else Reason.DONE)
+
+
 @pytest.mark.parametrize(("response", "status"), [(NONE, 413), (STARTED, None), (SENT, None)])
 def test_a_refusal_is_answered_unless_a_response_was_started(response: int, status: int | None) -> None:
     bad = BadRequest(413, "too long", Reason.PROTOCOL_ERROR)
