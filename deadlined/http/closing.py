@@ -7,8 +7,8 @@ Hazard     A client that is still sending its request would lose the response th
            stops could wait for ever. A task that is cancelled must not take along what is to be sent.
 Answer     A lingering close: send what is left, end the server's side, then read and discard what still comes, for
            LINGER seconds; longer while the client sends at LINGER_RATE and does not pause for LINGER seconds, but not
-           beyond LINGER_MOST, and not in a drain. What is left stays in the connection's output, and the deadlines run
-           from one moment.
+           beyond LINGER_MOST. It is not prolonged in a drain, nor after an upgrade, where clients read while they send.
+           What is left stays in the connection's output, and the deadlines run from one moment.
 Cost       A task and a descriptor for these seconds, only if the peer may be sending.
 """
 
@@ -24,17 +24,20 @@ from .output import Output
 from .policy import LINGER, LINGER_MOST, linger_deadline
 from .transport import Plain, Transport
 
-# bytes that are read and discarded
+# bytes that are read and discarded; and after an upgrade: as many as a websocket's message may have, so that a client
+# which has sent a longer one is likely to read that it was too long
 _DISCARD: Final = 64 * 1024 * 1024
+_DISCARD_UPGRADED: Final = 16 * 1024 * 1024
 
 
 class GracefulClose:
     """The close of one connection, which begins now. `unread`: the peer may be sending bytes that the server will
-    not read."""
+    not read. `upgraded`: they are not HTTP's, and do not prolong the close."""
 
     __slots__ = (
         "_began",
         "_clock",
+        "_discard_most",
         "_discarded",
         "_output",
         "_read_until",
@@ -43,14 +46,15 @@ class GracefulClose:
         "_unread",
     )
 
-    def __init__(self, transport: Transport, output: Output, unread: bool, clock: Clock) -> None:
+    def __init__(self, transport: Transport, output: Output, unread: bool, upgraded: bool, clock: Clock) -> None:
         self._transport = transport
         self._output = output
         self._unread = unread
         self._clock = clock
         self._began: float = clock.now()
         self._send_until: float = self._began + 2 * LINGER
-        self._read_until: float = self._began + LINGER_MOST
+        self._read_until: float = self._began + (LINGER if upgraded else LINGER_MOST)
+        self._discard_most: int = _DISCARD_UPGRADED if upgraded else _DISCARD
         self._discarded: int = 0
         output.send_by(self._send_until)
 
@@ -77,7 +81,7 @@ class GracefulClose:
         """Discard what comes, encrypted or not, until the peer ends its side. Raise DeadlineExceeded at the deadline
         of the close."""
         plain = Plain(self._transport.conn)
-        while self._discarded < _DISCARD:
+        while self._discarded < self._discard_most:
             deadline = linger_deadline(self._began, self._read_until, self._discarded, self._clock.now())
             data = await plain.receive(deadline)
             if not data:

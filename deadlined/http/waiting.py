@@ -321,7 +321,9 @@ class WaitingConnection(PeerConnection):
     def _graceful_close(self) -> GracefulClose:
         """Return the graceful close that is under way, or a new one."""
         if self._closing is None:
-            self._closing = GracefulClose(self.transport, self.output, self._unread, self.clock)
+            self._closing = GracefulClose(
+                self.transport, self.output, self._unread, self._upgraded is not None, self.clock
+            )
             if self.draining:
                 self._closing.hurry()
         return self._closing

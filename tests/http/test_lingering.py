@@ -12,6 +12,7 @@ from deadlined.http import Disconnected, Exchange, Limits, Reason
 from deadlined.http.policy import LINGER, LINGER_MOST, LINGER_RATE
 from tests.support.handlers import KIB, never
 from tests.support.http import CHUNKED_POST, GET, LAST_GET, Client, Site, answer, hello, only, post, serving
+from tests.support.websocket import TEXT, Told, close_frame, frame, handler, raw
 
 BAD = b"GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n"
 BODY = post(KIB * KIB)
@@ -115,6 +116,20 @@ async def test_a_peer_that_has_sent_much_and_then_is_silent_is_cut_soon(autojump
             await client.send(bytes(8 * KIB))
         await site.ended()
         assert trio.current_time() == told + 1 + LINGER
+
+
+async def test_the_peer_of_a_websocket_that_keeps_sending_is_cut_soon(autojump_clock: MockClock) -> None:
+    """Its server may close at once (RFC 6455, 7.1.1). The moment is for the close, which a reset would discard."""
+    async with serving(handler(Told()), only()) as site:
+        client = await raw(site)
+        await client.send(frame(TEXT, b"a", mask=b""))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_sending, client, 200 * KIB, 0.5)
+            assert await close_frame(client) == (1002, "incorrect masking")
+            assert await client.receive() == b""
+            assert await site.reason() is Reason.PROTOCOL_ERROR
+            assert trio.current_time() == pytest.approx(LINGER)
+            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("handled", [0.0, 6.0], ids=["answered before", "answered in it"])
