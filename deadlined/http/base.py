@@ -122,6 +122,11 @@ class ConnectionBase(ExchangeHost):
             self._peer = peer_name(self.client)
         return self._peer
 
+    @property
+    def exchange(self) -> Exchange | None:
+        """The current request."""
+        return self._exchange
+
     def configure(self, settings: Settings) -> None:
         """Use `settings` from now on. Their timeouts apply to heads, requests and sends that begin later, the idle
         timeout and those of a websocket also to a current wait, which may be without a limit."""
@@ -320,8 +325,7 @@ class ConnectionBase(ExchangeHost):
         exchange.kill()
         self._exchange = None
         if self.settings.routes is not None:
-            path = exchange.request.path_and_query.partition(b"?")[0]
-            self._latest = (exchange.request.method, path[:_KEPT_PATH])
+            self._latest = (exchange.request.method, exchange.request.path[:_KEPT_PATH])
         self._sent_by, self._write_by = exchange.sent_by, exchange.write_by
         self._tell_request_done()
         self.settings.counts.request(exchange.request.method, exchange.status, self.clock.now() - exchange.head_done)

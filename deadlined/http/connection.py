@@ -305,7 +305,7 @@ class Connection(UpgradedConnection):
             if self._is_run_by(task):
                 self._note_handler_left()
             else:
-                self._owner.handler_finished()
+                self._owner.handler_finished(exchange)
             if exchange.link == DEAD or exchange.upgraded:
                 self._owner.handler_cut()
         if not self._is_run_by(task):
@@ -360,7 +360,7 @@ class Connection(UpgradedConnection):
     def _detach(self, exchange: Exchange) -> None:
         """Go on in another task and leave the handler behind in this one."""
         exchange.detach()
-        self._owner.handler_detached()
+        self._owner.handler_detached(exchange)
         self._change_task()
 
     async def _finish_exchange(self, exchange: Exchange) -> None:

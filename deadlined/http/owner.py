@@ -77,12 +77,12 @@ class ConnectionOwner:
         """Note that an exchange is over."""
         raise NotImplementedError
 
-    def handler_detached(self) -> None:
-        """Note that a connection goes on without its handler, which still runs."""
+    def handler_detached(self, exchange: Exchange) -> None:
+        """Note that a connection goes on without the handler of `exchange`, which still runs."""
         raise NotImplementedError
 
-    def handler_finished(self) -> None:
-        """Note that a detached handler has returned or failed."""
+    def handler_finished(self, exchange: Exchange) -> None:
+        """Note that the detached handler of `exchange` has returned or failed."""
         raise NotImplementedError
 
     def handler_cut(self) -> None:

@@ -31,7 +31,7 @@ from .reporting import report
 from .routes import Route
 from .settings import Handler, Respond, Settings
 from .state import Phase, Reason
-from .survey import Survey, statistics_of
+from .survey import Survey, busiest_paths, statistics_of
 from .timeouts import INF, Limits, Timeouts
 from .wire import head_parser
 from .worker import Worker
@@ -117,7 +117,7 @@ class HttpServer(ConnectionOwner):
         self._on_cut: Final = on_cut
         self._pool: WorkerPool | None = None
         self._connections: set[ConnectionBase] = set()
-        self._background = 0
+        self._background: set[Exchange] = set()
         self._was_cut = False
         self._listeners: list[Listener] = []
         # where the tasks that accept are started; None before and after
@@ -178,7 +178,7 @@ class HttpServer(ConnectionOwner):
         self._listeners = list(listeners)
         try:
             with closed_in_children(self._sockets):
-                await self._serve(self._listeners, task_status)
+                await within(open_contained_tasks(), partial(self._serve_in, self._listeners, task_status))
         finally:
             self._host.holds -= 1
             self._acceptors, self._listeners = None, []
@@ -236,7 +236,7 @@ class HttpServer(ConnectionOwner):
     @property
     def background(self) -> int:
         """The number of handlers that still run after their response."""
-        return self._background
+        return len(self._background)
 
     def connections(
         self, phase: Phase | None = None, *, sort: str = "id", descending: bool = False, limit: int | None = None
@@ -264,7 +264,11 @@ class HttpServer(ConnectionOwner):
         if survey is None:
             survey = self.survey()
             survey.advance(survey.left)
-        return statistics_of(self._counts, survey, self._background, self._admission)
+        return statistics_of(self._counts, survey, len(self._background), self._admission)
+
+    def paths(self, most: int) -> dict[str, int]:
+        """Return the `most` frequent paths of requests that are handled, also in the background, and their numbers."""
+        return busiest_paths(self._connections, self._background, most)
 
     # implements ConnectionOwner: called by the connections
 
@@ -287,11 +291,11 @@ class HttpServer(ConnectionOwner):
     def request_done(self) -> None:
         self._counts.handled += 1
 
-    def handler_detached(self) -> None:
-        self._background += 1
+    def handler_detached(self, exchange: Exchange) -> None:
+        self._background.add(exchange)
 
-    def handler_finished(self) -> None:
-        self._background -= 1
+    def handler_finished(self, exchange: Exchange) -> None:
+        self._background.discard(exchange)
         self._note_quiet()
 
     def handler_cut(self) -> None:
@@ -310,7 +314,7 @@ class HttpServer(ConnectionOwner):
 
     def _busy(self) -> bool:
         """True while a connection or a detached handler is left."""
-        return bool(self._connections) or self._background > 0
+        return bool(self._connections or self._background)
 
     def _sockets(self) -> list[stdlib.socket]:
         return [listener.socket for listener in self._listeners]
@@ -325,9 +329,6 @@ class HttpServer(ConnectionOwner):
         for connection in self._connections:
             connection.conn.socket.close()
             connection.settings = unobserved
-
-    async def _serve(self, listeners: Iterable[Listener], task_status: Any) -> None:
-        await within(open_contained_tasks(), partial(self._serve_in, listeners, task_status))
 
     async def _serve_in(self, listeners: Iterable[Listener], task_status: Any, tasks: ContainedTasks) -> None:
         pool = self._pool = WorkerPool(tasks, self._host.poller, Worker)
@@ -393,7 +394,7 @@ class HttpServer(ConnectionOwner):
     def _reset_rest(self) -> None:
         """Reset what is left at the drain's deadline."""
         # an idle connection loses nothing
-        self._was_cut = self._background > 0 or any(one.phase is not Phase.IDLE for one in self._connections)
+        self._was_cut = bool(self._background) or any(one.phase is not Phase.IDLE for one in self._connections)
         for connection in list(self._connections):
             late = 0.0 if self._drain.until == -INF else self._host.clock.now() - self._drain.until
             connection.expired(RULES["drain"], late)

@@ -22,8 +22,15 @@ from ..poll import Clock
 from .admission import Admission
 from .base import ConnectionBase
 from .counts import Counts, HttpStatistics
+from .exchange import Exchange
 from .records import ConnectionInfo
 from .state import CLOSED, Phase
+
+# bytes of a path that `busiest_paths` shows
+_LONGEST_PATH: Final = 100
+
+# of a raw connection, and of OPTIONS for the server as a whole
+_NO_PATH: Final = b"*"
 
 
 class Survey:
@@ -126,6 +133,20 @@ def statistics_of(counts: Counts, survey: Survey, background: int, admission: Ad
         sent=survey.sent,
         admission=admission.statistics(),
     )
+
+
+def busiest_paths(connections: Iterable[ConnectionBase], background: Iterable[Exchange], most: int) -> dict[str, int]:
+    """Return the `most` frequent paths of the current requests of `connections` and of those in `background`, with
+    their numbers, the most frequent first. Queries are left out, and what is longer than _LONGEST_PATH is cut."""
+    numbers: dict[bytes, int] = {}
+    # a request can be both for a moment
+    for exchange in {*background, *[one.exchange for one in connections]}:
+        path = _NO_PATH if exchange is None else exchange.request.path
+        if path != _NO_PATH:
+            shown = path if len(path) <= _LONGEST_PATH else path[:_LONGEST_PATH] + b"..."
+            numbers[shown] = numbers.get(shown, 0) + 1
+    found = heapq.nsmallest(most, [(-number, path) for path, number in numbers.items()])
+    return {path.decode("ascii"): -number for number, path in found}
 
 
 def _rank_of(connection: ConnectionBase, sort: str) -> float:

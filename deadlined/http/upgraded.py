@@ -145,7 +145,7 @@ class UpgradedConnection(WaitingConnection):
                 exchange.detach()
                 if not upgraded.closed_by_handler:
                     exchange.end_soon(policy.UPGRADE_GRACE)
-                self._owner.handler_detached()
+                self._owner.handler_detached(exchange)
             self._leave_task()
         self._end(reason, lateness)
 
@@ -176,7 +176,7 @@ class UpgradedConnection(WaitingConnection):
     def _detach_upgraded(self, exchange: Exchange) -> None:
         """Go on without a task, and leave the handler behind in this one."""
         exchange.detach()
-        self._owner.handler_detached()
+        self._owner.handler_detached(exchange)
         self._leave_task()
 
     # reading

@@ -12,6 +12,9 @@ from .logs import Log
 # seconds between two lines
 PERIOD = 1.0
 
+# paths of requests in a line
+_MOST_PATHS = 5
+
 
 class DrainReport:
     """Logs what is left of a drain, from `begin` to `end`, in the server's event loop."""
@@ -42,4 +45,5 @@ class DrainReport:
             return
         left = None if self._ends == math.inf else round(max(self._ends - current_time(), 0.0), 3)
         phases = {str(phase): number for phase, number in now.phases.items()}
-        self._log("still draining", open=now.open, background=now.background, phases=phases, left=left)
+        paths = self._server.paths(_MOST_PATHS)
+        self._log("still draining", open=now.open, background=now.background, phases=phases, paths=paths, left=left)

@@ -44,7 +44,9 @@ def _draining(fields: Fields) -> str:
 def _still_draining(fields: Fields) -> str:
     waits = ", ".join(f"{number} {_WAITS.get(phase, phase)}" for phase, number in fields["phases"].items())
     rest = "" if fields["left"] is None else f", {time_text(fields['left'])} left"
-    return f"draining{rest}: {_left(fields['open'], fields['background'])}" + (f" ({waits})" if waits else "")
+    paths = ", ".join(f"{number} of {path}" for path, number in fields["paths"].items())
+    what = _left(fields["open"], fields["background"]) + (f" ({waits})" if waits else "")
+    return f"draining{rest}: {what}" + (f"; requests: {paths}" if paths else "")
 
 
 def _left(connections: int, background: int) -> str:

@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from deadlined.http import Phase, Survey
-from tests.support.http import GET, Client, Site, only, serving
+from deadlined.http import Exchange, Phase, Survey
+from tests.support.http import GET, Client, Site, hello, only, serving
 
 SORTS = ("id", "age", "left", "requests")
 
@@ -149,3 +149,42 @@ async def test_no_total_goes_back_and_no_byte_counts_twice_however_they_come_and
             await crowd.change()
         last = site.server.statistics()
         assert (last.received, last.sent) == (crowd.asked * len(GET), crowd.asked * answer)
+
+
+def get(path: bytes) -> bytes:
+    return b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path
+
+
+async def test_the_busiest_paths_are_of_requests_that_are_handled_also_in_the_background(
+    autojump_clock: MockClock,
+) -> None:
+    async def handler(exchange: Exchange) -> None:
+        if exchange.request.path == b"/background":
+            await hello(exchange)
+        await trio.sleep(0 if exchange.request.path == b"/done" else 100)
+
+    async with serving(handler, only(read_header=100.0)) as site:
+        for path in (b"/b", b"/a", b"/b?x=1", b"/done", b"/background?secret", b"*", b"/" + b"l" * 200):
+            client = await site.connect()
+            await client.send(get(path) if path != b"*" else b"OPTIONS * HTTP/1.1\r\nhost: x\r\n\r\n")
+        await (await site.connect()).send(GET[:5])
+        await trio.sleep(1)
+        assert site.server.background == 1
+        longest = "/" + "l" * 99 + "..."
+        assert site.server.paths(9) == {"/b": 2, "/a": 1, "/background": 1, longest: 1}
+        assert list(site.server.paths(2).items()) == [("/b", 2), ("/a", 1)]
+        assert site.server.paths(0) == {}
+
+
+async def test_a_request_whose_handler_was_left_behind_counts_once(autojump_clock: MockClock) -> None:
+    async def handler(exchange: Exchange) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(100)
+
+    async with serving(handler, only(handler=1.0)) as site:
+        client = await site.connect()
+        await client.send(get(b"/stubborn"))
+        await trio.sleep(2)
+        # the close of its connection lingers
+        assert (site.server.background, site.server.open_connections) == (1, 1)
+        assert site.server.paths(9) == {"/stubborn": 1}

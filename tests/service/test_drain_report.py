@@ -46,7 +46,7 @@ async def test_it_says_once_a_second_what_is_left_and_why(autojump_clock: MockCl
     seconds = [at for at, _ in said]
     assert [round(at, 3) for at in seconds] == [1.0, 2.0]
     first = said[0][1]
-    assert first == {"open": 1, "background": 0, "phases": {"handler": 1}, "left": 9.0}
+    assert first == {"open": 1, "background": 0, "phases": {"handler": 1}, "paths": {"/": 1}, "left": 9.0}
 
 
 async def test_it_ends_and_needs_no_deadline(autojump_clock: MockClock) -> None:

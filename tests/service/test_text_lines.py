@@ -243,12 +243,19 @@ def test_a_client_cannot_move_the_cursor(field: str) -> None:
         ),
         (
             "still draining",
-            {"open": 3, "background": 0, "phases": {"handler": 2, "write": 1}, "left": 28.999},
-            "draining, 29 s left: 3 connections (2 waiting for the application, 1 taking a response)",
+            {
+                "open": 3,
+                "background": 0,
+                "phases": {"handler": 2, "write": 1},
+                "paths": {"/events": 2, "/": 1},
+                "left": 28.999,
+            },
+            "draining, 29 s left: 3 connections (2 waiting for the application, 1 taking a response); "
+            "requests: 2 of /events, 1 of /",
         ),
         (
             "still draining",
-            {"open": 0, "background": 1, "phases": {}, "left": None},
+            {"open": 0, "background": 1, "phases": {}, "paths": {}, "left": None},
             "draining: 1 background handler",
         ),
         (

@@ -105,6 +105,11 @@ class Request:
         return f"{self.method} {self.target.decode('ascii')}"
 
     @property
+    def path(self) -> bytes:
+        """The target in origin-form, without its query."""
+        return self.path_and_query.partition(b"?")[0]
+
+    @property
     def has_body(self) -> bool:
         """True if a body follows, which may be of length 0 if it comes in chunks."""
         return self.chunked or bool(self.content_length)
