@@ -4,7 +4,8 @@ Facts      An upstream that fails may have done what the request asks for.
 Hazard     A request that is repeated may be done twice (RFC 9110, 9.2.2). Retries multiply the load of upstreams that
            fail because of their load.
 Answer     A request is sent again only if that is safe (`errors.may_repeat`), and within a budget. A response that
-           breaks off resets the client's connection. What is forwarded is written anew from what was parsed.
+           breaks off ends the client's connection so that its part does not look whole. What is forwarded is written
+           anew from what was parsed.
 Cost       An object per request, and one per try.
 """
 

@@ -25,7 +25,7 @@ class Proxy(BaseProxy):
     none: then what a client says of itself there is dropped.
 
     502 is answered if an upstream is broken, 504 if it is too slow, 503 with Retry-After if a request has waited for an
-    upstream for too long. A response that breaks off resets the client's connection. A client that leaves ends its
+    upstream for too long. A response that breaks off ends the client's connection. A client that leaves ends its
     request at the upstream.
     """
 
