@@ -38,6 +38,7 @@ RECORD = ROOT / "deadlined/compiled.sha256"
 
 # rooms, or single modules of one: what runs with every packet, timer or request
 COMPILED = [
+    "value.py",
     "timers",
     "poll",
     "runtime/guest.py",

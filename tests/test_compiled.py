@@ -136,7 +136,7 @@ def unpicklable(text: str) -> list[str]:
 
 
 def test_each_compiled_dataclass_can_be_pickled() -> None:
-    # mypyc's own cannot, if they are frozen: timers/value.py
+    # mypyc's own cannot, if they are frozen: deadlined/value.py
     assert [name for path in compiled_files() for name in unpicklable(path.read_text())] == []
     assert unpicklable("@dataclass(frozen=True)\nclass A: ...\n@dataclass\nclass B(Value): ...\nclass C: ...") == ["A"]
 

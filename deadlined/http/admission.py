@@ -19,7 +19,7 @@ from typing import Final
 
 from ..poll import Clock
 from ..runtime import Event
-from ..timers.value import Value
+from ..value import Value
 from .exchange import Exchange
 from .state import Refusal
 from .timeouts import INF, Limits

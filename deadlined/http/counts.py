@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ..timers.value import Value
+from ..value import Value
 from .admission import AdmissionStatistics
 from .state import Phase, Reason
 

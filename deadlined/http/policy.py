@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ..timers.value import Value
+from ..value import Value
 from .errors import BadRequest, ResponseCut
 from .state import NONE, SENT, Phase, Reason
 from .timeouts import Limits, Timeouts

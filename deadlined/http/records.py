@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ..timers.value import Value
+from ..value import Value
 from .state import Phase, Reason, Refusal
 
 # bytes of a header field in a record; the user agents of browsers have up to 200

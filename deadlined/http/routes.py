@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 from urllib.parse import unquote
 
-from ..timers.value import Value
+from ..value import Value
 from .errors import BadRequest
 from .timeouts import INF, Limits, Timeouts, keep_alive_line
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..poll import Clock
 from ..runtime import Host
-from ..timers.value import Value
+from ..value import Value
 from .admission import Admission
 from .admitting import AdmittingHandler
 from .counts import Counts

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Final
 
-from ..timers.value import Value
+from ..value import Value
 
 INF: Final = math.inf
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..timers.facility import Timers, TimersStatistics
 from ..timers.timer import INF, Timer
-from ..timers.value import Value
+from ..value import Value
 from .clock import Clock
 from .desc import PollDesc
 from .port import ERROR, HANGUP, READ, URGENT, WRITE, Port

@@ -9,7 +9,7 @@ from typing import Final
 
 from ..net import Conn, open_tcp_stream, open_unix_stream
 from ..net.sockets import longest_path
-from ..timers.value import Value
+from ..value import Value
 
 # what is allowed, for error messages
 ALLOWED: Final = "write host:port, [address]:port or unix:/path"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..http import Exchange, Responder
 from ..runtime import current_host
-from ..timers.value import Value
+from ..value import Value
 from .address import Address
 from .options import ProxyLimits, ProxyTimeouts
 from .shared import Shared

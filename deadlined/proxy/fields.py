@@ -26,7 +26,7 @@ from typing import Any, Final
 from ..http import Request, field_lines
 from ..http.forwarded import Address, ServerAddress, TrustedProxies, is_gone, is_well_formed, plain_address
 from ..http.wire.remembered import remember
-from ..timers.value import Value
+from ..value import Value
 from .certificates import CLIENT_CERT, CLIENT_CERT_CHAIN
 from .hops import COUNTED, MAX_FORWARDS, counted_down
 

@@ -25,7 +25,7 @@ from typing import Final
 
 from ..errors import DeadlineExceeded
 from ..poll import Clock
-from ..timers.value import Value
+from ..value import Value
 from .address import Address
 from .connection import UpstreamConnection
 from .errors import Failure, Overloaded, UpstreamError

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics
 from ..timers import Timer
-from ..timers.value import Value
+from ..value import Value
 from .tasks import ContainedTasks
 
 

@@ -22,10 +22,10 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from ..value import Value
 from .scheme import Scheme
 from .schemes import SCHEMES, check_queue
 from .timer import INF, Timer
-from .value import Value
 
 # zombies that are always tolerated: sweeping a handful costs more than keeping it, and most are revived by the next
 # request of the same connection
