@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 
+from ..poll import Half
 from ..runtime import Event, current_host
 from .names import AddressInfo, LookUp, look_up, numeric, require_port
 from .side import Side, require_open
@@ -41,6 +42,9 @@ class PacketConn(trio.abc.AsyncResource):
         self._writing = Side("write", self._desc.write, self._host)
         # of each task that sends, in the order in which they came: set when its turn comes. The first one sends
         self._senders: OrderedDict[Event, None] = OrderedDict()
+        # a half of its own for each look-up that a send waits for, as any number of them may wait: they follow the
+        # write half's deadline, and its close
+        self._look_ups: set[Half] = set()
 
     @property
     def socket(self) -> stdlib.socket:
@@ -58,11 +62,13 @@ class PacketConn(trio.abc.AsyncResource):
         ClosedResourceError once closed."""
         require_open(self._desc.write)
         self._desc.write.set_deadline(when)
+        self._limit_look_ups()
 
     def set_deadline(self, when: float) -> None:
         """Set the read and the write deadline."""
         require_open(self._desc.read)
         self._desc.set_deadline(when)
+        self._limit_look_ups()
 
     def set_read_timeout(self, seconds: float) -> None:
         """Set the read deadline, in seconds from now; at or below 0 it expires at once. NaN is a ValueError."""
@@ -73,11 +79,13 @@ class PacketConn(trio.abc.AsyncResource):
         """Set the write deadline, in seconds from now; at or below 0 it expires at once. NaN is a ValueError."""
         require_open(self._desc.write)
         self._desc.write.set_timeout(seconds)
+        self._limit_look_ups()
 
     def set_timeout(self, seconds: float) -> None:
         """Set the read and the write deadline to the same time, `seconds` from now."""
         require_open(self._desc.read)
         self._desc.set_timeout(seconds)
+        self._limit_look_ups()
 
     async def receive_from(self, max_bytes: int = MAX_DATAGRAM) -> tuple[bytes, Address]:
         """Receive the next datagram, cut to `max_bytes`, and its sender's address.
@@ -103,10 +111,10 @@ class PacketConn(trio.abc.AsyncResource):
     async def send_to(self, data: bytes, address: Address = None) -> None:
         """Send one datagram, whole or not at all, to `address`; None means the peer of a connected socket.
 
-        While there is no room for it, or its host is looked up, other tasks wait for their turn.
+        While there is no room for it, other tasks wait for their turn.
 
-        A host that is a name is looked up for each datagram, without blocking and until the write deadline: give an
-        address to those that are many, or connect with `remote` of `open_udp`.
+        A host that is a name is looked up for each datagram, without blocking, before its turn and until the write
+        deadline: give an address to those that are many, or connect with `remote` of `open_udp`.
         OSError if the name has no address in the socket's family, and as the kernel reports it (EMSGSIZE, ECONNREFUSED,
         ENOBUFS); the socket stays usable.
         """
@@ -114,6 +122,8 @@ class PacketConn(trio.abc.AsyncResource):
         if self._host.yields_first:
             # not in its turn, which no other task shall wait for
             await self._host.checkpoint()
+        if address is not None and self._is_name(address):
+            address = await self._look_up(address)
         turn = Event()
         try:
             self._senders[turn] = None
@@ -128,6 +138,8 @@ class PacketConn(trio.abc.AsyncResource):
     async def aclose(self) -> None:
         """Close; pending operations raise ClosedResourceError. Idempotent."""
         self._host.close(self._desc)
+        for half in [*self._look_ups]:
+            half.close()
         self._socket.close()
         await self._host.checkpoint()
 
@@ -139,8 +151,6 @@ class PacketConn(trio.abc.AsyncResource):
         side.has_yielded = True
         try:
             await side.begin()
-            if address is not None and self._is_name(address):
-                address = await self._look_up(address)
             while not self._try_send(data, address):
                 side.woken(await side.parking)
             return side.slept
@@ -177,17 +187,29 @@ class PacketConn(trio.abc.AsyncResource):
 
     async def _ask(self, host: str | bytes, port: int) -> list[AddressInfo]:
         """Look a name up, unless the write deadline or a close comes first."""
-        side = self._writing
-        looking = LookUp(host, port, stdlib.SOCK_DGRAM, partial(side.half.unblock, True))
+        half = Half(self._host.poller)
+        half.set_deadline(self._desc.write.deadline)
+        side = Side("write", half, self._host)
+        # if the host yields first, that was done
+        side.has_yielded = True
+        looking = LookUp(host, port, stdlib.SOCK_DGRAM, partial(half.unblock, True))
 
         async def wait() -> None:
             while not looking.is_over:
                 side.woken(await side.parking)
 
-        found = await looking.run(wait)
-        # other tasks have run since
-        side.woken(side.half.reset())
-        return found
+        self._look_ups.add(half)
+        try:
+            await side.begin()
+            return await looking.run(wait)
+        finally:
+            self._look_ups.discard(half)
+            half.close()
+
+    def _limit_look_ups(self) -> None:
+        """Give each look-up the write deadline, which was moved."""
+        for half in [*self._look_ups]:
+            half.set_deadline(self._desc.write.deadline)
 
     def _try_send(self, data: bytes, address: Address) -> bool:
         try:

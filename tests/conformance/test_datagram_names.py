@@ -77,13 +77,27 @@ async def test_a_name_is_looked_up_without_blocking(
             sending = tasks.start(client.send_to, b"x", (name, port_of(server)))
             await loop.sleep(1)
             assert sending.pending
-            waiting = tasks.start(client.send_to, b"y", server.socket.getsockname())
-            await loop.settle()
-            assert waiting.pending
             answered.set()
             await sending.succeeds()
-            await waiting.succeeds()
-        assert [(await server.receive_from())[0] for _ in range(2)] == [b"x", b"y"]
+        assert (await server.receive_from())[0] == b"x"
+
+
+@pytest.mark.parametrize("setter", ["set_deadline", "set_write_deadline", "set_timeout", "set_write_timeout"])
+@on_each_loop
+async def test_no_other_send_waits_for_a_look_up(loop: Loop, setter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = HangingNames(loop)
+    async with await open_udp(LOCALHOST) as server, await open_udp(LOCALHOST) as client, loop.tasks() as tasks:
+        with monkeypatch.context() as patch:
+            pretend(patch, names.look_up)
+            sends = [tasks.start(client.send_to, b"x", (NAME, 9)) for _ in range(3)]
+            await loop.settle()
+            assert names.asked == 3
+            await client.send_to(b"y", server.socket.getsockname())
+            assert (await server.receive_from())[0] == b"y"
+            getattr(client, setter)(loop.after(1) if "deadline" in setter else loop.seconds(1))
+            for send in sends:
+                assert (await send.fails_with(DeadlineExceeded)).op == "write"
+            assert names.ended == 3
 
 
 @on_each_loop
