@@ -108,8 +108,7 @@ def bench_command(names: tuple[str, ...], listing: bool, results: Path, **option
                 tables.describe(benchmark)
             return
         _refuse_what_there_is_not(chosen, plan)
-        good = runner.run(chosen, plan, results)
-    sys.exit(0 if good else 1)
+        sys.exit(0 if runner.run(chosen, plan, results) else 1)
 
 
 _LISTED = "\n".join(f"  {name:12}  {stated['short']}" for name, stated in contest.STATED.items())
@@ -182,8 +181,7 @@ def slow_command(connections: int) -> None:
     Exit codes: 0 every attacker was cut in time and every honest request answered; 1 not; 2 slowhttptest is missing.
     """
     with explained():
-        good = slow.run(connections)
-    sys.exit(0 if good else 1)
+        sys.exit(0 if slow.run(connections) else 1)
 
 
 for command in (check_command, grid_command, http_command, churn_command):

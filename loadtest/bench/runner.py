@@ -24,6 +24,7 @@ from rich.markup import escape
 from ..commands import progress
 from ..interrupts import INTERRUPTED
 from ..report import console, machine, revision, save, versions
+from ..servers import ToolMissingError
 from . import golang, tables
 from .contest import STATED, Benchmark
 from .results import Pair, Results, judge
@@ -95,12 +96,10 @@ def prepare(benchmark: Benchmark, only: Collection[str] = (), asked: Collection[
 
     `only`: names of contestants; `asked`: cases, of which the others are left out. Both empty: all.
     """
-    found = Results(
-        benchmark.contestants(), [case for case in benchmark.cases() if not asked or case in asked], benchmark.metrics
-    )
+    cases = [case for case in benchmark.cases() if not asked or case in asked]
+    found = Results(benchmark.contestants(), cases, benchmark.metrics)
     for name, case in found.pairs:
-        why = "not asked for" if only and name not in only else benchmark.skips(name, case)
-        if why is not None:
+        if why := "not asked for" if only and name not in only else benchmark.skips(name, case):
             found.skips[name, case] = why
     return found
 
@@ -148,8 +147,8 @@ def _measure(benchmark: Benchmark, results: Results, pair: Pair) -> str:
 def run(benchmarks: Sequence[Benchmark], plan: Plan, directory: Path) -> bool:
     """Run these benchmarks. True if nothing failed, all figures count, and every measured target is reached.
 
-    Raises before anything is measured: ToolMissingError if a tool is missing, RuntimeError if the earlier figures of
-    `plan.add` cannot be used. A quick run judges only the targets that do not depend on sizes.
+    Raises before anything is measured: ToolMissingError if a tool is missing, or all that is measured; RuntimeError if
+    the earlier figures of `plan.add` cannot be used. A quick run judges only the targets that do not depend on sizes.
     """
     prepared, facts = [], _facts()
     for benchmark in (benchmark.quick() if plan.quick else benchmark for benchmark in benchmarks):
@@ -157,6 +156,10 @@ def run(benchmarks: Sequence[Benchmark], plan: Plan, directory: Path) -> bool:
         path = directory / f"bench-{benchmark.name}{'-quick' if plan.quick else ''}.json"
         before = recall(path, benchmark, facts) if plan.add else None
         prepared.append((benchmark, prepare(benchmark, plan.only, plan.cases), before, path))
+    every = [results for _, results, _, _ in prepared]
+    if not any(results.pairs for results in every):
+        reasons = {found.why_not(one, case): "" for found in every for case in found.cases for one in found.contestants}
+        raise ToolMissingError(f"nothing can be measured: {'; '.join(filter(None, reasons))}")
     tables.header(golang.version())
     good = [_run(benchmark, results, before, plan, facts, path) for benchmark, results, before, path in prepared]
     return all(good)
@@ -223,5 +226,4 @@ def _run(benchmark: Benchmark, results: Results, before: Results | None, plan: P
     if interrupted:
         console.print("Interrupted: this is what was measured until then.")
         sys.exit(INTERRUPTED)
-    reached = all(verdict.reached is not False for verdict in results.verdicts)
-    return reached and not results.failures and not results.invalid
+    return not (results.failures or results.invalid or any(one.reached is False for one in results.verdicts))

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 pytest.importorskip("rich", reason="the load test's extra is not installed: pip install .[bench]")
 pytest.importorskip("matplotlib", reason="the load test's extra is not installed: pip install .[bench]")
 
-from loadtest.bench import builds, golang, runner
+from loadtest.bench import builds, golang, runner, web
 from loadtest.bench.contest import Benchmark, Contestant, Metric
 from loadtest.bench.measured import Expiry
 from loadtest.bench.reset_asyncio import Lazy
@@ -68,6 +68,15 @@ def test_a_quick_run_measures_everybody_or_says_why_not(name: str, tmp_path: Pat
 def bench(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(main, ["bench", *arguments])
     return done.exit_code, done.output
+
+
+def test_where_nothing_can_be_measured_the_reason_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(builds, "COMPILED", False)
+    monkeypatch.setattr(web, "tool", lambda name: name)
+    code, told = bench("duel", "--results", str(tmp_path))
+    assert code == 2
+    assert told.endswith("Error: nothing can be measured: missing: not compiled (pip install -e . with a C compiler)\n")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_case_that_a_quick_run_does_not_have_is_refused(tmp_path: Path) -> None:
