@@ -25,6 +25,8 @@ from .errors import BadRequest
 from .timeouts import INF, Limits, Timeouts, keep_alive_line
 
 _SLASHES: Final = re.compile("//+")
+# a token (RFC 9110, 5.6.2) in capitals
+_METHOD: Final = re.compile(r"[A-Z0-9!#$%&'*+.^_`|~-]+")
 
 # why a field cannot be overridden
 NOT_PER_ROUTE: Final = {
@@ -47,13 +49,13 @@ PER_ROUTE: Final = tuple(name for name in (*_TIMEOUTS, *_LIMITS) if name not in 
 
 @dataclass(frozen=True)
 class Route(Value):
-    """What holds for requests whose path is `path` or lies below it, and whose method, in capitals, is one of
+    """What holds for requests whose path, decoded, is `path` or lies below it, and whose method, in capitals, is one of
     `methods`, empty for all. `overrides`: fields of `Timeouts` and `Limits`, except those of NOT_PER_ROUTE;
     `max_running` only as `inf`, for requests that are handled at once and do not count. `observed`: the server's
     observer is given records of them.
 
-    Raises ValueError for a path that does not begin with `/`, a method that is not in capitals, and a field that cannot
-    be overridden.
+    Raises ValueError for a path that does not begin with `/`, a method that is no token in capitals, and a field that
+    cannot be overridden.
     """
 
     path: str
@@ -65,7 +67,7 @@ class Route(Value):
         if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
             raise ValueError(f"{self.path!r} is not a path for a route: write one like /upload, without a query")
         for method in self.methods:
-            if not method or method != method.upper():
+            if not _METHOD.fullmatch(method):
                 raise ValueError(f"{method!r} is not a method: write it in capitals, such as POST")
         for name in self.overrides:
             if name in NOT_PER_ROUTE:

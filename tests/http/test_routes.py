@@ -168,6 +168,8 @@ def test_all_else_can_be_overridden(name: str) -> None:
         (lambda: route("upload"), "'upload' is not a path for a route"),
         (lambda: route("/a?b"), "'/a\\?b' is not a path for a route"),
         (lambda: route("/", "get"), "'get' is not a method: write it in capitals"),
+        (lambda: route("/", "GET,PUT"), "'GET,PUT' is not a method: write it in capitals"),
+        (lambda: route("/", "GET "), "'GET ' is not a method: write it in capitals"),
         (lambda: route("/", max_running=5), "max_running can only be off for a route"),
         (lambda: route("/", idel=1), "idel is neither a timeout nor a limit"),
         (lambda: route("/", handler=-1), "handler must be 0 or more"),
