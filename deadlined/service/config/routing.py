@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 from ...http import Limits, Route, Timeouts
 from ...http.routes import NOT_PER_ROUTE, PER_ROUTE, Routes
@@ -18,8 +19,15 @@ TABLE: Final = "route"
 # what a table may have beside timeouts and limits
 ACCESS_LOG: Final = "access_log"
 _OTHERS: Final = ("path", "methods", ACCESS_LOG)
-# what frameworks write for a part that varies; a route with it would match nothing
+# what frameworks write for a part that varies; a route with it would match nothing. A path that has it itself is
+# percent-encoded
 _PATTERN: Final = re.compile(r"[*{}<>]|(?<=/):")
+_ENCODED: Final = re.compile(rf"%|{_PATTERN.pattern}")
+
+# what most routes are for (RFC 9110, 9.3, and RFC 5789). Others are allowed, unless they are one of these with a typing
+# error: more like it than any registered method is
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_ALIKE: Final = 0.75
 
 _KEYS: Final = dict.fromkeys((*_OTHERS, *PER_ROUTE))
 
@@ -59,7 +67,7 @@ def as_toml(routes: tuple[Route, ...]) -> str:
     """Return the tables from which `read_routes` returns `routes`."""
     parts = []
     for route in routes:
-        lines = [f"[[{TABLE}]]", f"path = {quoted(route.path)}"]
+        lines = [f"[[{TABLE}]]", f"path = {quoted(_ENCODED.sub(_encoded, route.path))}"]
         if route.methods:
             lines.append(f"methods = [{', '.join(map(quoted, sorted(route.methods)))}]")
         lines += [f"{name} = {SETTINGS[name].kind.toml(value)}" for name, value in route.overrides.items()]
@@ -102,8 +110,15 @@ def _path(table: Mapping[str, Any]) -> str:
         raise ValueError(f'path: {shown(path)} is not text: write one such as "/upload"')
     if path.startswith("/") and (found := _PATTERN.search(path)):
         above = path[: path.rindex("/", 0, found.start()) or 1]
-        raise ValueError(f"{path!r} is a pattern, and a route is for its path and all below it: write {above}")
-    return path
+        raise ValueError(
+            f"{path!r} is a pattern, and a route is for its path and all below it: write {above}; or {_encoded(found)} "
+            f"for a path that has a {found[0]!r}"
+        )
+    return unquote(path, errors="replace")
+
+
+def _encoded(found: re.Match[str]) -> str:
+    return f"%{ord(found[0]):02X}"
 
 
 def _is_logged(table: Mapping[str, Any]) -> bool:
@@ -115,4 +130,15 @@ def _methods(value: Any) -> frozenset[str]:
     methods = [value] if isinstance(value, str) else value
     if not isinstance(methods, list) or not all(isinstance(method, str) for method in methods):
         raise ValueError(f'methods: {shown(value)} is not a list of texts: write one such as ["POST"]')
+    if "*" in methods:
+        raise ValueError("methods: '*' is no pattern here: leave methods out for a route of all of them")
+    for method in methods:
+        _require_no_slip(method)
     return frozenset(methods)
+
+
+def _require_no_slip(method: str) -> None:
+    from difflib import get_close_matches
+
+    if method not in _METHODS and (meant := get_close_matches(method, _METHODS, n=1, cutoff=_ALIKE)):
+        raise ValueError(f"methods: {method!r} is no usual method; did you mean {meant[0]}?")

@@ -72,6 +72,11 @@ def test_routes_are_read_and_shown(file: Path) -> None:
         ("[[route]]\npath = 'a'", "F:1: route: 'a' is not a path for a route: write one like /upload"),
         ("[[route]]\npath = '/'\nmethods = 1", "F:1: route: methods: 1 is not a list of texts"),
         ("[[route]]\npath = '/'\nmethods = ['post']", "F:1: route: 'post' is not a method: write it in capitals"),
+        (
+            "[[route]]\npath = '/'\nmethods = ['GETT']",
+            "F:1: route: methods: 'GETT' is no usual method; did you mean GET?",
+        ),
+        ("[[route]]\npath = '/'\nmethods = ['*']", "F:1: route: methods: '*' is no pattern here: leave methods out"),
         ("[[route]]\npath = '/'\nhandler = 'soon'", "F:3: route: handler: 'soon' is not a duration: write 500ms"),
         ("[[route]]\npath = '/'\nhandler = -1", "F:3: route: handler: -1 is not a duration"),
         ("[[route]]\npath = '/'\nmax_body = 0", "F:3: route: max_body: must be above 0; off"),
@@ -120,7 +125,58 @@ def test_a_pattern_is_refused_because_it_would_match_nothing(file: Path, path: s
         resolve(Sources(file=str(file)))
     (problem,) = caught.value.problems
     assert problem.startswith(f"{file}:1: route: '{path}' is a pattern, and a route is for its path and all below it")
-    assert problem.endswith(f": write {instead}")
+    assert f": write {instead}; or %" in problem
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ("/%7Bme%7D", "/{me}"),
+        ("/a/%3Aid/%2A", "/a/:id/*"),
+        ("/v1/items:batch", "/v1/items:batch"),
+        ("/caf%C3%A9", "/café"),
+        ("/50%25", "/50%"),
+        ("/50%", "/50%"),
+        ("/%257B", "/%7B"),
+    ],
+)
+def test_a_path_is_percent_decoded_as_those_of_requests_are(file: Path, written: str, path: str) -> None:
+    file.write_text(f"[[route]]\npath = '{written}'\nhandler = 1")
+    resolution = resolve(Sources(file=str(file)))
+    (found,) = resolution.config.routes
+    assert found.path == path
+    file.write_text(as_toml(resolution))
+    assert resolve(Sources(file=str(file))).config == resolution.config
+
+
+# registered with IANA, and what caches, WebDAV, UPnP and Vault make up
+EXTENSIONS = """
+ACL BASELINE-CONTROL BIND CHECKIN CHECKOUT CONNECT COPY LABEL LINK LOCK MERGE MKACTIVITY MKCALENDAR MKCOL
+MKREDIRECTREF MKWORKSPACE MOVE ORDERPATCH PRI PROPFIND PROPPATCH QUERY REBIND REPORT SEARCH TRACE UNBIND UNCHECKOUT
+UNLINK UNLOCK UPDATE UPDATEREDIRECTREF VERSION-CONTROL PURGE BAN REFRESH SUBSCRIBE NOTIFY M-SEARCH LIST SET PUSH"""
+
+
+def test_a_method_need_not_be_a_usual_one(file: Path) -> None:
+    file.write_text(f"[[route]]\npath = '/'\nmethods = {EXTENSIONS.split()}\nhandler = 1")
+    (found,) = resolve(Sources(file=str(file))).config.routes
+    assert found.methods == set(EXTENSIONS.split())
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("POTS", "POST"),
+        ("PSOT", "POST"),
+        ("DELTE", "DELETE"),
+        ("OPTION", "OPTIONS"),
+        ("PACTH", "PATCH"),
+        ("PUTT", "PUT"),
+    ],
+)
+def test_a_method_with_a_typing_error_is_refused(file: Path, written: str, meant: str) -> None:
+    file.write_text(f"[[route]]\npath = '/'\nmethods = ['GET', '{written}']\nhandler = 1")
+    with pytest.raises(ConfigurationError, match=f"'{written}' is no usual method; did you mean {meant}"):
+        resolve(Sources(file=str(file)))
 
 
 def test_all_mistakes_of_all_routes_are_told(file: Path) -> None:
