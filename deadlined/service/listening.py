@@ -8,6 +8,7 @@ import os
 import pwd
 import socket
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -18,6 +19,9 @@ from .binding import cannot_listen
 from .config import ServeConfig
 from .config.binds import Bind, InheritedBind, TcpBind, UnixBind, parse_bind
 from .errors import CANNOT_BIND, WRONG_ARGUMENTS, StartupError
+
+# of descriptors
+_ALLOWED: Final = "give a listening socket that another program hands over, as systemd does: its first is fd://3"
 
 
 def binds(config: ServeConfig) -> list[Bind]:
@@ -110,7 +114,7 @@ def _inherited(bind: InheritedBind) -> socket.socket:
     found = socket.socket(fileno=bind.fd)
     if not listens(found):
         found.detach()
-        raise StartupError(f"cannot listen on {bind}: it is not a listening stream socket", CANNOT_BIND)
+        raise StartupError(f"cannot listen on {bind}: it is not a listening stream socket; {_ALLOWED}", CANNOT_BIND)
     # programs that the application starts must not have it
     found.set_inheritable(False)
     found.setblocking(False)
@@ -147,6 +151,6 @@ def cannot_listen_at(bind: Bind, config: ServeConfig, error: OSError) -> Startup
     # chown(2) is only for root, and a number need not be a descriptor
     hint = "; this user may not give the socket to that owner, see --uds-owner"
     if isinstance(bind, InheritedBind):
-        hint = "; the process has not inherited it" if error.errno == errno.EBADF else ""
+        hint = "; the process has not inherited it" if error.errno == errno.EBADF else f"; {_ALLOWED}"
     where = bind.path if isinstance(bind, UnixBind) else str(bind)
     return StartupError(f"cannot listen on {where}: {error.strerror or error}{hint}", CANNOT_BIND)

@@ -68,9 +68,9 @@ async def test_an_inherited_socket_is_served_where_the_kernel_does_not_tell_whet
     ("kind", "told"),
     [
         ("closed", "the process has not inherited it"),
-        ("file", "Socket operation on non-socket"),
-        ("connected", "it is not a listening stream socket"),
-        ("datagram", "it is not a listening stream socket"),
+        ("file", "Socket operation on non-socket; give a listening socket that another program hands over"),
+        ("connected", "it is not a listening stream socket; give a listening socket that another program hands over"),
+        ("datagram", "it is not a listening stream socket; give a listening socket that another program hands over"),
     ],
 )
 async def test_a_descriptor_that_does_not_listen_is_told_and_left_open(kind: str, told: str) -> None:
