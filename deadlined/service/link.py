@@ -87,6 +87,10 @@ class Link:
         """Send the supervisor a last answer, unasked, before the process ends. It may be lost."""
         self._outgoing.send(frame(TELL, answer))
 
+    def close(self) -> None:
+        """Close this end, which `follow` has done, too, if it was called. Idempotent."""
+        self._socket.close()
+
     async def follow(self, orders: Orders) -> None:
         """Do what the supervisor says, and drain as upon SIGTERM when it is gone. Never returns."""
         async with Conn.from_socket(self._socket) as conn, open_group() as group:

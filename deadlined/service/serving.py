@@ -118,6 +118,9 @@ def _begin(configuration: Configuration, voice: Voice, role: _Role) -> int:
         log("stopped before it served", signal=starting.stopped_by)
         starting.settle()
         return 0
+    finally:
+        if role.link is not None:
+            role.link.close()
 
 
 @contextmanager
