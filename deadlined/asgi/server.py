@@ -5,8 +5,9 @@ Facts      A program ends what runs in it by a cancellation. Trio cancels all ta
 Hazard     A cancellation that reaches the requests cuts them. One that reaches the application's lifespan ends what the
            requests still need.
 Answer     The server has a task of its own. From the end of the startup on no cancellation reaches it: the first one
-           begins the drain, the next one ends it. The lifespan is shut down after the drain.
-Cost       A task per server, and two groups.
+           begins the drain, the next one ends it. The lifespan is shut down after the drain, also if a request goes on
+           that nothing ends, as one that waits for a thread.
+Cost       Two tasks per server, and three groups.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 _PLACE: Final = ("host", "port", "uds", "listeners")
 _HANDLER: Final = ("root_path", "trust_deadline_headers")
 _PROXIES: Final = ("trusted_proxies", "forwarded_fields")
+
+# seconds after the drain's deadline for requests to clean up, with all that the application has
+OVERDUE: Final = 1.0
 
 
 class ServerOptions(TypedDict, total=False):
@@ -82,7 +86,8 @@ class AsgiServer:
     for `timeouts.drain` seconds at most, which must not be `inf`; idle connections are closed; then the application
     shuts down (`lifespan.shutdown`), in what is left of that time, or a second if that is more. A cancellation that
     comes meanwhile ends the drain at once; on trio, where a scope cancels once, only Ctrl-C can. It is raised again at
-    the end. An application that ignores its own cancellation at the end of the drain holds the block up.
+    the end. A request that ignores its own cancellation at the end of the drain holds the block up, but the shutdown of
+    the application for a second only.
 
     An error of the block passes unchanged. If the server fails, the block is cancelled, and an ExceptionGroup raised.
     Signals, the standard streams, the configuration of logging and the garbage collector are left alone. Several
@@ -112,6 +117,10 @@ class AsgiServer:
         self._ended = Event()
         # when the application must have shut down, absolute
         self._ends = math.inf
+        # no request runs any more
+        self._served = False
+        # set when one of these two has changed
+        self._changed = Event()
 
     @property
     def http(self) -> HttpServer:
@@ -142,6 +151,7 @@ class AsgiServer:
         if not http.draining:
             self._ends = current_time() + http.timeouts.drain
         http.shutdown(reuse_grace)
+        self._changed.set()
 
     async def wait_closed(self) -> None:
         """Wait until the drain has ended and the application has shut down. A checkpoint."""
@@ -204,9 +214,20 @@ class AsgiServer:
                     self._failure = error
 
     async def _serve(self, listeners: Sequence[Listener], http: HttpServer) -> None:
-        await http.serve(listeners, task_status=SimpleNamespace(started=self._begun.set))
-        # `shutdown` of the HTTP server itself has set no end
-        self._ends = min(self._ends, current_time() + http.timeouts.drain)
+        async with open_group() as group:
+            group.start_soon(self._shut_down)
+            await http.serve(listeners, task_status=SimpleNamespace(started=self._begun.set))
+            # `shutdown` of the HTTP server itself has set no end
+            self._ends = min(self._ends, current_time() + http.timeouts.drain)
+            self._served = True
+            self._changed.set()
+
+    @protected_from_interrupts
+    async def _shut_down(self) -> None:
+        """Shut the application down when no request runs, or OVERDUE seconds after the drain's deadline."""
+        while not self._served and current_time() < self._ends + OVERDUE:
+            self._changed = Event()
+            await self._changed.wait_until(self._ends + OVERDUE)
         await self._lifespan.shut_down(lambda: self._ends, LEAST_GRACE)
 
     async def _leave(self, cause: BaseException | None) -> None:
@@ -240,6 +261,7 @@ class AsgiServer:
         if self._shielded:
             self._ends = min(self._ends, current_time())
             self.http.cut()
+            self._changed.set()
         else:
             self._group.cancel()
 

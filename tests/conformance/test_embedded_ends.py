@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 
 import anyio
@@ -20,6 +20,7 @@ from deadlined import (
 )
 from deadlined.asgi import AsgiServer, LifespanFailed, serve
 from deadlined.asgi.handler import Receive, Scope, Send
+from deadlined.asgi.server import OVERDUE
 from deadlined.http import Timeouts
 from deadlined.runtime import LOOPS, Event, call_soon, run
 from tests.support.conformance import SURELY, Loop, on_asyncio, on_each_loop, on_loops
@@ -81,6 +82,63 @@ async def test_a_drain_ends_at_its_deadline(loop: Loop) -> None:
         assert loop.is_at(when) or not loop.is_virtual
         await asking.fails_with(OSError)
         assert app.events == ["startup", "shutdown"]
+
+
+class Stubborn(App):
+    """An application whose requests go on until `release`, whatever cancels them, as one that waits for a thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.live(scope, receive, send)
+            self.told.set()
+            return
+        self.came.set()
+        with trio.CancelScope(shield=True) if trio.lowlevel.in_trio_task() else nullcontext():
+            while not self.release.is_set():
+                with suppress(asyncio.CancelledError):
+                    await self.release.wait()
+        self.events.append("end")
+
+
+@on_each_loop
+async def test_a_request_that_goes_on_after_the_drain_does_not_hold_up_the_shutdown(loop: Loop) -> None:
+    app = Stubborn()
+    async with loop.tasks() as tasks:
+        serving, status = begin(tasks, app, timeouts=Timeouts(drain=loop.seconds(5)))
+        asking = tasks.start(ask, (await status.server()).port)
+        await app.came.wait()
+        overdue = loop.after(5) + OVERDUE
+        serving.cancel()
+        await app.told.wait()
+        assert loop.is_at(overdue)
+        assert serving.pending
+        app.release.set()
+        await serving.wait()
+        await asking.fails_with(OSError)
+        assert app.events == ["startup", "shutdown", "end"]
+
+
+@on_asyncio
+async def test_nor_does_it_after_a_second_cancellation(loop: Loop) -> None:
+    app = Stubborn()
+    async with loop.tasks() as tasks:
+        serving, status = begin(tasks, app, timeouts=Timeouts(drain=300))
+        asking = tasks.start(ask, (await status.server()).port)
+        await app.came.wait()
+        for _ in range(2):
+            serving.cancel()
+            await loop.sleep(1)
+        overdue = loop.after(0) + OVERDUE
+        await app.told.wait()
+        assert current_time() <= overdue + SURELY
+        assert serving.pending
+        app.release.set()
+        await serving.wait()
+        await asking.fails_with(OSError)
 
 
 @on_each_loop
