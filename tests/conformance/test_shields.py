@@ -159,6 +159,25 @@ async def test_a_task_that_is_cancelled_after_its_shield_was_lifted_is_not_cance
     assert told == ["rolled back"]
 
 
+@on_asyncio
+async def test_a_handler_that_ends_without_leaving_its_shield_is_not_looked_at_any_more(loop: Loop) -> None:
+    """An async generator that a handler has not closed, for example, stays in its shield."""
+    story = Story(loop)
+
+    async def handler(_: Exchange) -> None:
+        anyio.CancelScope(shield=True).__enter__()
+        await loop.sleep(4)
+        story.tell("returned")
+
+    async with site_of(loop, handler, handler=2) as (site, _):
+        client = await site.connect()
+        assert (await client.get()).status == 504
+        await site.until(lambda: not site.server.statistics().background)
+        # the loop would not come to rest
+        await loop.settle()
+    assert story.was(("returned", 4))
+
+
 @on_each_loop
 async def test_a_handler_does_not_leave_its_thread_behind(loop: Loop) -> None:
     """What the handler closes in the end, the thread still uses: a database session, for example."""

@@ -59,6 +59,9 @@ def cancelled_at(task: Task[Any]) -> float:
 
 def is_shielded(task: Task[Any]) -> bool:
     """Return True if the cancel scope of anyio in which `task` is, or one around it, is shielded."""
+    if task.done():
+        # it may not have left its scopes: an async generator that it has not closed is still in them
+        return False
     backend = sys.modules.get("anyio._backends._asyncio")
     state: Any = getattr(backend, "_task_states", {}).get(task)
     scope: Any = getattr(state, "cancel_scope", None)
