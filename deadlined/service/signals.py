@@ -1,5 +1,5 @@
-"""Signals for a process that waits in a selector: a handler that does nothing, and a byte for each signal. And signals
-that are ignored by a process that ends."""
+"""Signals for a process that waits in a selector: a handler that notes them, and a byte that wakes the selector. And
+signals that are ignored by a process that ends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import selectors
 import signal
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -15,15 +16,27 @@ from ..terminal import START
 # the signals by which people, service managers and terminals end a process
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
+# several of them say no more than one
+_ALIKE = (signal.SIGHUP, signal.SIGCHLD)
+
+# more than the pipe holds
+_BYTES = 4096
+
 
 class SignalPipe:
     """The signals that wake a selector, for the main thread. `handle` installs them, `release` gives the handlers from
-    before back. The selector's data is None."""
+    before back. The selector's data is None.
+
+    The handler notes them: Python drops the byte of a signal if the pipe is full of those of others, for example of
+    SIGHUP, sent in a loop.
+    """
 
     def __init__(self, signals: Iterable[signal.Signals], selector: selectors.BaseSelector) -> None:
         self._signals = tuple(signals)
         self._selector = selector
         self._before: dict[signal.Signals, Any] = {}
+        # what has come since the last `read`
+        self._noted: list[signal.Signals] = []
         reader, self._writer = socket.socketpair()
         self.reader: socket.socket = reader
         for end in (self.reader, self._writer):
@@ -34,7 +47,7 @@ class SignalPipe:
         self._selector.register(self.reader, selectors.EVENT_READ)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         for number in self._signals:
-            self._before[number] = signal.signal(number, _do_nothing)
+            self._before[number] = signal.signal(number, self._note)
         START.release()
 
     def ignore_stops(self) -> None:
@@ -44,11 +57,11 @@ class SignalPipe:
         ignore_stops()
 
     def read(self) -> list[signal.Signals]:
-        """Return the signals that have come, in their order. Never blocks."""
-        try:
-            return [signal.Signals(number) for number in self.reader.recv(4096)]
-        except BlockingIOError:
-            return []
+        """Return the signals that have come; several SIGHUP, or SIGCHLD, as one. Never blocks."""
+        with suppress(BlockingIOError):
+            self.reader.recv(_BYTES)
+        noted, self._noted = self._noted, []
+        return noted
 
     def release(self) -> None:
         """Give back the handlers from before, and close the pipe. Also in a forked child, which shares the selector's
@@ -60,6 +73,11 @@ class SignalPipe:
         self._before.clear()
         self.reader.close()
         self._writer.close()
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        found = signal.Signals(number)
+        if found not in _ALIKE or found not in self._noted:
+            self._noted.append(found)
 
     def blocked(self) -> Any:
         """Block the signals in this thread, and return the mask from before."""
@@ -78,7 +96,3 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return str(number)
-
-
-def _do_nothing(number: int, frame: FrameType | None) -> None:
-    """Leave the signal to the byte that Python writes to the wakeup descriptor."""
