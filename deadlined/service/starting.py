@@ -98,6 +98,9 @@ class Starting:
     def settle(self) -> None:
         """Let the next signal end the process at once, with 0: the start has ended, and what is left may take long. A
         process that has a supervisor ignores signals."""
+        # Python notes an interrupt that has left a call of `exec`, which every dataclass takes, and would end the
+        # process by SIGINT in the end. Another call clears the note
+        exec("")
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN if self._supervised else self._end_at_once)
 

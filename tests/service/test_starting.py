@@ -49,6 +49,7 @@ async def app(scope, receive, send):
 
 APPS = {
     "import": IMPORT,
+    "exec": f"exec({IMPORT!r})",
     "asyncio": "import asyncio\n" + LIFESPAN.format(sleep="asyncio.sleep"),
     "uvloop": "import asyncio\n" + LIFESPAN.format(sleep="asyncio.sleep"),
     "trio": "import trio\n" + LIFESPAN.format(sleep="trio.sleep"),
@@ -67,7 +68,7 @@ def stopped(
     """Start a server, signal it while its application starts: SIGINT as a terminal does, to all. Return its exit code,
     the events of its log, and its stderr."""
     (directory / "starts.py").write_text(APPS[app])
-    loop = app if app != "import" else "trio"
+    loop = app if app in LOOPS else "trio"
     # a shell starts its background jobs with SIGINT ignored
     shell = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"] if ignoring else []
     given = ("serve", "starts:app", "--uds", "socket", "--loop", loop, *arguments)
@@ -88,6 +89,7 @@ def stopped(
     ("app", "how"),
     [
         ("import", "one process"),
+        ("exec", "one process"),
         ("trio", "one process"),
         pytest.param("asyncio", "one process", marks=pytest.mark.thorough),
         pytest.param("uvloop", "one process", marks=pytest.mark.thorough),
