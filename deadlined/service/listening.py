@@ -82,13 +82,14 @@ def open_place(
 def with_chosen_ports(config: ServeConfig, choose: Callable[[str, int], int]) -> ServeConfig:
     """Return the configuration for processes that share their ports. `choose(host, port)` returns a free port for port
     0, and raises OSError if another process listens on it. StartupError if one does."""
-    found: list[Bind] = []
-    for bind in binds(config):
+    places, found = binds(config), list[Bind]()
+    for bind in places:
         try:
             found.append(TcpBind(bind.host, choose(bind.host, bind.port)) if isinstance(bind, TcpBind) else bind)
         except OSError as error:
             raise cannot_listen_at(bind, config, error) from None
-    return msgspec.structs.replace(config, bind=tuple(map(str, found)))
+    # if nothing was chosen, errors name the options that were given
+    return config if found == places else msgspec.structs.replace(config, bind=tuple(map(str, found)))
 
 
 def url_of(config: ServeConfig, found: socket.socket) -> str:

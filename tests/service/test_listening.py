@@ -133,6 +133,15 @@ def test_processes_that_share_a_port_have_it_chosen_once() -> None:
     )
     short = with_chosen_ports(ServeConfig(port=0, workers=2), lambda host, port: port or 9999)
     assert short.bind == ("127.0.0.1:9999",)
+    for given in (ServeConfig(port=80), ServeConfig(uds="socket"), ServeConfig(bind=("127.0.0.1:80", "unix:socket"))):
+        assert with_chosen_ports(given, lambda host, port: port) is given
+
+
+def test_an_error_of_worker_processes_names_the_option_that_was_given(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run("serve", "--workers", "2", "--uds", str(tmp_path / "file"))
+    assert_one_line(done, 3, "--uds")
+    assert "--bind" not in done.stderr
 
 
 # as processes
