@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -205,6 +206,19 @@ async def test_a_send_goes_on_after_deadlines_in_the_middle_of_it(autojump_clock
             assert not client.unsent
             await client.send_eof()
         assert bytes(received) == data
+
+
+async def test_a_view_of_wide_items_is_sent_by_its_bytes(autojump_clock: MockClock) -> None:
+    items = array.array("I", range(100_000))
+    received = bytearray()
+    async with tls_pair() as (client, server), trio.open_nursery() as nursery:
+        nursery.start_soon(drain_into, server, received)
+        for size in (10, 40_000):
+            begun = client.try_send(memoryview(items)[:size])
+            await client.send_all(items[:size].tobytes()[begun:])
+        await client.send_all(memoryview(items))
+        await client.send_eof()
+    assert bytes(received) == items[:10].tobytes() + items[:40_000].tobytes() + items.tobytes()
 
 
 async def test_a_cancelled_send_leaves_the_stream_whole(autojump_clock: MockClock) -> None:
