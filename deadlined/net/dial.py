@@ -8,9 +8,9 @@ macOS and the BSDs refuse the connection then, as they do where nobody listens: 
 from __future__ import annotations
 
 import math
+import os
 import socket as stdlib
 import ssl
-from pathlib import Path
 
 from ..errors import DeadlineExceeded
 from ..runtime import checkpoint, current_time
@@ -76,16 +76,17 @@ async def open_tls_stream(
     return tls
 
 
-async def open_unix_stream(path: str | Path, *, deadline: float = math.inf) -> Conn:
+async def open_unix_stream(path: str | bytes | os.PathLike[str], *, deadline: float = math.inf) -> Conn:
     """Connect to a unix socket. Waits while the listener's queue is full; on macOS and the BSDs, which do not tell that
     from a socket on which nobody listens, ConnectionRefusedError then. Errors as `open_tcp_stream`; the `filename` of
-    an OSError is the path."""
+    one of the kernel is the path. A name that begins with a NUL is an abstract one (Linux)."""
+    name = os.fsdecode(path)
     await _require_time(deadline)
     delay = _RETRY_FIRST
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
     try:
         socket.setblocking(False)
-        while not _connects(socket, str(path)):
+        while not _connects(socket, name):
             await sleep_until(min(current_time() + delay, deadline))
             _require_left(deadline)
             delay = min(2 * delay, _RETRY_MOST)

@@ -308,8 +308,8 @@ async def open_unix_listener(
     `mode` sets the file's permission bits before any client can connect (0o660: owner and group may); None leaves them
     to the umask. `owner` sets the file's user and group, by number, -1 to leave one as it is. Closing the listener
     removes the file unless it was replaced.
-    OSError with EADDRINUSE if another process listens there; FileExistsError if the path is not a socket; ValueError
-    for a path with a NUL, as abstract names have it.
+    OSError with EADDRINUSE if another process listens there; FileExistsError if the path is not a socket; their
+    `filename` is the path. ValueError for a path with a NUL, as abstract names have it.
     """
     await checkpoint()
     for seconds in remove_stale(Path(path)):

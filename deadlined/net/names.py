@@ -29,7 +29,10 @@ def require_port(port: int) -> None:
 
 
 def require_host(host: str | bytes | None) -> None:
-    """Raise OSError for a host with a NUL: C would take what is before it for the host."""
+    """Raise TypeError for what is no text, OSError for a host with a NUL: C would take what is before it for the
+    host."""
+    if not isinstance(host, str | bytes | None):
+        raise TypeError(f"host must be a str or bytes, not {host!r}")
     if host is not None and b"\0" in (host.encode("utf-8", "replace") if isinstance(host, str) else host):
         raise no_such_host(host)
 
@@ -61,6 +64,9 @@ def look_up_here(host: str | bytes | None, port: int, kind: int, flags: int = 0)
 async def look_up_by(deadline: float, host: str | bytes, port: int) -> list[AddressInfo]:
     """Return the addresses to connect to. OSError if there are none; DeadlineExceeded at `deadline`. A checkpoint only
     if `host` is a name."""
+    if host is None:
+        # a setting that is missing would be this machine
+        raise TypeError("host must be a str or bytes, not None")
     found = numeric(host, port, stdlib.SOCK_STREAM)
     if found is not None:
         return found

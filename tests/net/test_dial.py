@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -235,8 +236,8 @@ async def test_connecting_is_a_checkpoint(tmp_path: Path) -> None:
 # unix sockets
 
 
-@pytest.mark.parametrize("as_type", [str, Path])
-async def test_a_unix_stream(tmp_path: Path, as_type: Callable[[Path], str | Path]) -> None:
+@pytest.mark.parametrize("as_type", [str, bytes, Path, trio.Path])
+async def test_a_unix_stream(tmp_path: Path, as_type: Callable[[Path], str | bytes | os.PathLike[str]]) -> None:
     path = tmp_path / "s"
     async with (
         await open_unix_listener(path) as listener,
@@ -299,9 +300,38 @@ async def test_a_full_unix_queue_is_waited_out_and_the_conn_is_connected(
 
 
 async def test_a_unix_path_that_is_not_there_or_not_listened_on(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        await open_unix_stream(tmp_path / "s", deadline=after(60.0))
+    path = str(tmp_path / "s")
+    with pytest.raises(FileNotFoundError, match=path) as missing:
+        await open_unix_stream(path, deadline=after(60.0))
     with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(tmp_path / "s"))
-        with pytest.raises(ConnectionRefusedError):
-            await open_unix_stream(tmp_path / "s", deadline=after(60.0))
+        dead.bind(path)
+        with pytest.raises(ConnectionRefusedError, match=path) as refused:
+            await open_unix_stream(path, deadline=after(60.0))
+    assert missing.value.filename == refused.value.filename == path
+
+
+async def test_a_unix_path_that_is_too_long_is_told_in_words() -> None:
+    with pytest.raises(OSError, match="too long"):
+        await open_unix_stream("x" * 200)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
+@pytest.mark.parametrize("as_type", [str, str.encode])
+async def test_an_abstract_name(tmp_path: Path, as_type: Callable[[str], str | bytes]) -> None:
+    name = f"\0{tmp_path}"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(name)
+        listening.listen()
+        async with await open_unix_stream(as_type(name)) as client, Conn.from_socket(listening.accept()[0]) as server:
+            await server.send_all(b"x")
+            assert await client.receive_some() == b"x"
+
+
+async def test_a_path_or_host_that_is_missing_is_a_mistake_of_the_program() -> None:
+    missing: Any = None
+    with pytest.raises(TypeError, match="not NoneType"):
+        await open_unix_stream(missing)
+    hosts: list[Any] = [missing, 2130706433, ip_address(LOCALHOST)]
+    for host in hosts:
+        with pytest.raises(TypeError, match="host must be"):
+            await open_tcp_stream(host, 1)

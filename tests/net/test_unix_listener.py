@@ -75,8 +75,9 @@ async def test_a_unix_socket_that_somebody_listens_on_is_not_taken_away(tmp_path
     async with await open_unix_listener(path, backlog=backlog) as listener, AsyncExitStack() as stack:
         if full:
             await stack.enter_async_context(await open_unix_stream(path))
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(OSError, match="in use") as caught:
             await open_unix_listener(path)
+        assert caught.value.filename == str(path)
         assert path.is_socket()
         if not full:
             await stack.enter_async_context(await open_unix_stream(path))
