@@ -96,12 +96,8 @@ class PacketConn(trio.abc.AsyncResource):
         side.enter()
         try:
             await side.begin()
-            while True:
-                try:
-                    received = self._socket.recvfrom(max_bytes)
-                    break
-                except BlockingIOError:
-                    side.woken(await side.parking)
+            while (received := self._try_receive(max_bytes)) is None:
+                side.woken(await side.parking)
             if not side.slept:
                 await side.finish()
             return received
@@ -210,6 +206,12 @@ class PacketConn(trio.abc.AsyncResource):
         """Give each look-up the write deadline, which was moved."""
         for half in [*self._look_ups]:
             half.set_deadline(self._desc.write.deadline)
+
+    def _try_receive(self, max_bytes: int) -> tuple[bytes, Address] | None:
+        try:
+            return self._socket.recvfrom(max_bytes)
+        except BlockingIOError:
+            return None
 
     def _try_send(self, data: bytes, address: Address) -> bool:
         try:

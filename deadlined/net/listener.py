@@ -119,13 +119,10 @@ class Listener(trio.abc.Listener[Conn]):
         try:
             await side.begin()
             delay = _BACKOFF_FIRST
-            while True:
+            conn: Conn | None = None
+            while conn is None:
                 try:
                     conn = self._accept_now()
-                    break
-                except BlockingIOError:
-                    side.woken(await side.parking)
-                    delay = _BACKOFF_FIRST
                 except OSError as error:
                     if error.errno in _SHORTAGES:
                         delay = await self._back_off(error, delay)
@@ -134,6 +131,10 @@ class Listener(trio.abc.Listener[Conn]):
                         side.woken(await side.turn())
                     else:
                         raise broken_error(error) from error
+                else:
+                    if conn is None:
+                        side.woken(await side.parking)
+                        delay = _BACKOFF_FIRST
             if not side.slept:
                 await side.finish()
             return conn
@@ -150,14 +151,18 @@ class Listener(trio.abc.Listener[Conn]):
         try:
             return self._accept_now()
         except OSError as error:
-            if error.errno in _SHORTAGES or error.errno in _SKIPPED or isinstance(error, BlockingIOError):
+            if error.errno in _SHORTAGES or error.errno in _SKIPPED:
                 return None
             raise broken_error(error) from error
 
-    def _accept_now(self) -> Conn:
-        """Accept without waiting. OSError as accept(2); ECONNABORTED also if the connection could not be set up and was
-        closed."""
-        socket = self._socket.accept()[0]
+    def _accept_now(self) -> Conn | None:
+        """Accept without waiting, None if no connection waits. OSError as accept(2); ECONNABORTED also if the
+        connection could not be set up and was closed."""
+        try:
+            socket = self._socket.accept()[0]
+        except BlockingIOError:
+            # whoever waits does so outside of this, or the error of the wait would show this one as its context
+            return None
         try:
             return Conn(socket, self._has_options or set_options(socket))
         except OSError as error:

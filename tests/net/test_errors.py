@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections.abc import Awaitable, Callable
 
 import pytest
+from trio.testing import MockClock
 
-from deadlined import DeadlineExceeded
+from deadlined import DeadlineExceeded, open_udp
+from tests.support.net import LOCALHOST, fails_at_its_deadline, local_listener, unix_pair
 
 
 @pytest.mark.parametrize(
@@ -48,3 +51,20 @@ def test_a_copy_is_equal_in_all_its_fields(again: object, deadline: float) -> No
     assert type(other) is DeadlineExceeded
     assert (other.op, other.deadline, other.sent) == ("write", deadline, 3)
     assert str(other) == str(error)
+
+
+async def test_its_traceback_does_not_show_that_the_kernel_had_nothing(autojump_clock: MockClock) -> None:
+    async with (
+        local_listener() as (listener, _),
+        await open_udp(LOCALHOST) as datagrams,
+        unix_pair() as (one, _),
+    ):
+        waits: list[tuple[Callable[[float], None], Callable[[], Awaitable[object]]]] = [
+            (listener.set_timeout, listener.accept),
+            (datagrams.set_timeout, datagrams.receive_from),
+            (one.set_timeout, one.receive_some),
+            (one.set_timeout, lambda: one.send_all(bytes(10_000_000))),
+        ]
+        for set_timeout, wait in waits:
+            set_timeout(1.0)
+            assert (await fails_at_its_deadline(wait)).__context__ is None
