@@ -1,4 +1,4 @@
-"""Datagrams with deadlines: Go's net.PacketConn over UDP."""
+"""Datagrams with deadlines: Go's net.PacketConn, over UDP and unix sockets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import trio
 
 from ..poll import Half
 from ..runtime import Event, current_host
+from .errors import close_socket
 from .names import AddressInfo, LookUp, look_up, numeric, require_port
 from .side import Side, require_open
+from .sockets import require_plain
 
 # bytes; UDP's length field allows no more
 MAX_DATAGRAM = 65535
@@ -22,12 +24,18 @@ Address = Any
 
 _INTERNET = (stdlib.AF_INET, stdlib.AF_INET6)
 
+# seconds between two attempts at the full queue of a unix socket that this one is not connected to: no event tells of
+# room there, and each attempt makes an event of this socket
+_RETRY_FIRST = 0.005
+_RETRY_MOST = 0.1
+
 # hosts with a meaning for `socket.sendto`: this machine, and all in its network
 _NOT_NAMES = ("", "<broadcast>")
 
 
 class PacketConn(trio.abc.AsyncResource):
-    """A UDP socket whose operations end by deadlines that follow the rules of `Conn`. Make it with `open_udp`.
+    """A UDP socket whose operations end by deadlines that follow the rules of `Conn`. Make it with `open_udp` or
+    `PacketConn.from_socket`.
 
     Any number of tasks may send, and one may receive at a time.
     """
@@ -46,9 +54,22 @@ class PacketConn(trio.abc.AsyncResource):
         # write half's deadline, and its close
         self._look_ups: set[Half] = set()
 
+    @classmethod
+    def from_socket(cls, socket: stdlib.socket) -> PacketConn:
+        """Take over a SOCK_DGRAM socket that the caller made: one with options that must be set before it is bound, as
+        for multicast, or a unix socket, whose addresses are paths.
+
+        It becomes non-blocking, and the PacketConn closes it. ValueError for another type of socket, TypeError for one
+        of an event loop or with TLS.
+        """
+        require_plain(socket, "PacketConn")
+        if socket.type != stdlib.SOCK_DGRAM:
+            raise ValueError(f"a PacketConn needs a SOCK_DGRAM socket, not {socket.type!r}")
+        return cls(socket)
+
     @property
     def socket(self) -> stdlib.socket:
-        """The socket, for options and its address."""
+        """The socket, for options and its address. The PacketConn closes it."""
         return self._socket
 
     def set_read_deadline(self, when: float) -> None:
@@ -133,11 +154,16 @@ class PacketConn(trio.abc.AsyncResource):
 
     async def aclose(self) -> None:
         """Close; pending operations raise ClosedResourceError. Idempotent."""
+        self.close()
+        await self._host.checkpoint()
+
+    def close(self) -> None:
+        """Do what `aclose` does, without the checkpoint. May be called from callbacks, after the event loop has ended,
+        and in a forked child, where it closes the child's descriptor only."""
         self._host.close(self._desc)
         for half in [*self._look_ups]:
             half.close()
-        self._socket.close()
-        await self._host.checkpoint()
+        close_socket(self._socket)
 
     async def _send_in_turn(self, data: bytes, address: Address) -> bool:
         """Send one datagram. True if that has been a checkpoint."""
@@ -147,8 +173,13 @@ class PacketConn(trio.abc.AsyncResource):
         side.has_yielded = True
         try:
             await side.begin()
+            delay = _RETRY_FIRST
             while not self._try_send(data, address):
-                side.woken(await side.parking)
+                if address is None or self._family != stdlib.AF_UNIX:
+                    side.woken(await side.parking)
+                else:
+                    await side.pause(self._host.clock.now() + delay)
+                    delay = min(2 * delay, _RETRY_MOST)
             return side.slept
         finally:
             side.leave()

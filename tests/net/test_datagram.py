@@ -7,14 +7,15 @@ import math
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from deadlined import DeadlineExceeded, PacketConn, open_udp
+from deadlined import DeadlineExceeded, PacketConn, open_udp, statistics
 from tests.support.net import INF, LOCALHOST, Attempt, count_sleeps, fails_at_its_deadline, needs_ipv6, past
 
 LARGEST = 65507  # bytes; what is left of 64 KiB beneath the headers of IPv4 and UDP
@@ -33,7 +34,7 @@ async def udp_pair() -> AsyncIterator[tuple[PacketConn, PacketConn]]:
 async def full_pair() -> AsyncIterator[tuple[PacketConn, PacketConn, int]]:
     """Unix datagrams: their senders wait for room, which UDP's on the loopback interface never do. Already full."""
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    async with PacketConn(one) as client, PacketConn(other) as server:
+    async with PacketConn.from_socket(one) as client, PacketConn.from_socket(other) as server:
         sent = 0
         with pytest.raises(BlockingIOError):
             while True:
@@ -419,3 +420,87 @@ async def test_a_closed_one_stays_closed() -> None:
         for setter in setters(client):
             with pytest.raises(trio.ClosedResourceError):
                 setter(INF)
+
+
+# sockets of the caller
+
+
+def test_only_a_datagram_socket_without_an_event_loop_is_taken_over() -> None:
+    async def main() -> None:
+        with socket.socket() as stream, pytest.raises(ValueError, match="SOCK_DGRAM"):
+            PacketConn.from_socket(stream)
+        foreign: Any = trio.socket.socket(type=socket.SOCK_DGRAM)
+        with foreign, pytest.raises(TypeError, match=r"socket\.socket"):
+            PacketConn.from_socket(foreign)
+
+    trio.run(main)
+
+
+async def test_a_multicast_is_received_by_all_that_share_the_port() -> None:
+    group = "239.255.77.77"
+    async with AsyncExitStack() as stack:
+        members: list[PacketConn] = []
+        for _ in range(2):
+            own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            own.bind((group, members[0].socket.getsockname()[1] if members else 0))
+            membership = socket.inet_aton(group) + socket.inet_aton(LOCALHOST)
+            own.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+            members.append(await stack.enter_async_context(PacketConn.from_socket(own)))
+        sender = await stack.enter_async_context(await open_udp(LOCALHOST))
+        sender.socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(LOCALHOST))
+        await sender.send_to(b"all", members[0].socket.getsockname())
+        assert [(await member.receive_from())[0] for member in members] == [b"all", b"all"]
+
+
+def unix_datagrams(path: Path) -> PacketConn:
+    own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    own.bind(str(path))
+    return PacketConn.from_socket(own)
+
+
+async def test_the_addresses_of_unix_datagrams_are_paths(tmp_path: Path) -> None:
+    async with unix_datagrams(tmp_path / "a") as one, unix_datagrams(tmp_path / "b") as other:
+        await one.send_to(b"x", str(tmp_path / "b"))
+        assert await other.receive_from() == (b"x", str(tmp_path / "a"))
+
+
+async def test_a_full_queue_of_another_socket_is_asked_again_from_time_to_time(
+    tmp_path: Path, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """Each attempt makes an event, on Linux: a sender that waited for events would run all the time."""
+    path = str(tmp_path / "full")
+    async with (
+        unix_datagrams(tmp_path / "full") as full,
+        unix_datagrams(tmp_path / "one") as one,
+        unix_datagrams(tmp_path / "other") as other,
+    ):
+        sent = 0
+        one.set_write_deadline(10.0)
+        with pytest.raises(DeadlineExceeded):
+            while True:
+                await one.send_to(b"fill", path)
+                sent += 1
+        assert trio.current_time() == 10.0
+        late = Attempt(nursery, lambda: other.send_to(b"late", path))
+        await trio.sleep(5.0)
+        assert late.pending
+        for _ in range(sent):
+            assert await full.receive_from() == (b"fill", str(tmp_path / "one"))
+        assert await full.receive_from() == (b"late", str(tmp_path / "other"))
+        await late.done()
+        assert trio.current_time() <= 15.1
+    counted = statistics()
+    assert counted is not None
+    # of 15 seconds with ten attempts in each
+    assert counted.poller.events < 500
+
+
+def test_close_needs_no_event_loop() -> None:
+    async def main() -> PacketConn:
+        return await open_udp(LOCALHOST)
+
+    left = trio.run(main)
+    left.close()
+    left.close()
+    assert left.socket.fileno() == -1
