@@ -18,7 +18,7 @@ from ..timing import sleep_until
 from .conn import Conn
 from .errors import note_name
 from .names import look_up_by, require_port
-from .race import Race, why_nobody_answered
+from .race import Race
 from .tls import TlsConn
 
 # seconds between two attempts at a full queue: the first is short because a working server accepts soon, the longest is
@@ -41,7 +41,7 @@ async def open_tcp_stream(host: str | bytes, port: int, *, deadline: float = mat
     conn = await race.run()
     if conn is None:
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
-        raise why_nobody_answered(f"{name}:{port}", deadline, race.errors)
+        raise race.failure(f"{name}:{port}")
     return conn
 
 

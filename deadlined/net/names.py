@@ -101,9 +101,14 @@ class LookUp:
             except Exception as error:
                 self._error = error
             group.cancel()
-        # here, because a group would wrap it
-        if self._error is not None:
-            raise self._error
+        failure, self._error = self._error, None
+        if failure is not None:
+            try:
+                # here, because a group would wrap it
+                raise failure
+            finally:
+                # its traceback refers to this frame
+                failure = None
         return self._found
 
     async def _look_up(self) -> None:

@@ -203,9 +203,7 @@ class TlsConn(ReadyCallback):
                     await self.wait_writable()
                     sent += self.send_ready(view[sent:])
             except DeadlineExceeded as late:
-                exceeded = DeadlineExceeded("write", late.deadline, sent)
-                exceeded.__cause__ = late
-                raise exceeded  # noqa: B904, it has its cause
+                raise _exceeded(late, sent)  # noqa: B904, it has its cause
 
     async def wait_send_all_might_not_block(self) -> None:
         """Sleep until the kernel's buffer has room, and what is encrypted was sent. The write deadline applies."""
@@ -393,3 +391,10 @@ class TlsConn(ReadyCallback):
         self._push_if_possible()
         if len(self._unsent) > _MOST_UNSENT:
             raise BrokenResourceError("the peer makes TLS answer, and does not read the answers")
+
+
+def _exceeded(late: DeadlineExceeded, sent: int) -> DeadlineExceeded:
+    """Make the error of a send. Not in its frame, one of the error's: with a name for it there it would be a cycle."""
+    exceeded = DeadlineExceeded("write", late.deadline, sent)
+    exceeded.__cause__ = late
+    return exceeded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from secrets import token_hex
 
 import pytest
@@ -13,6 +13,7 @@ import trustme
 
 from deadlined import BrokenResourceError, BusyResourceError, Conn, DeadlineExceeded, TlsConn
 from tests.support.conformance import Loop, Operation, Running, on_each_loop
+from tests.support.garbage import assert_leaves_no_garbage
 from tests.support.net import SERVER_NAME, certificates, tcp_sockets, unix_sockets
 
 INF = float("inf")
@@ -216,3 +217,16 @@ async def test_a_handshake_that_had_a_deadline_is_ended(loop: Loop) -> None:
         client.set_read_deadline(loop.after(3600))
         assert await client.receive_some() == b"hello"
         await greeting.succeeds()
+
+
+@on_each_loop
+async def test_the_error_of_a_late_send_does_not_keep_what_was_sent(loop: Loop) -> None:
+    """In a cycle, which only the garbage collector frees."""
+    async with narrow_pair(loop) as (client, _):
+
+        async def send() -> None:
+            client.set_write_deadline(loop.after(1))
+            with suppress(DeadlineExceeded):
+                await client.send_all(REQUEST)
+
+        await assert_leaves_no_garbage(send)

@@ -1,0 +1,47 @@
+"""The error of an operation leaves no reference cycle for the collector: it would keep a connection, and what was sent.
+
+A program that tries again until a server is up, or cuts clients that do not read, makes one error after another.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+
+from deadlined import DeadlineExceeded, open_tcp_stream
+from tests.support.conformance import Loop, on_each_loop
+from tests.support.garbage import assert_leaves_no_garbage
+from tests.support.net import LOCALHOST, full_listener
+
+# not a name, which is noticed where names are looked up
+NO_NAME = "a..b"
+
+
+@on_each_loop
+async def test_a_connection_that_is_refused(loop: Loop) -> None:
+    async def dial(port: int) -> None:
+        with suppress(ConnectionRefusedError):
+            await open_tcp_stream(LOCALHOST, port)
+
+    with socket.socket() as bound:
+        bound.bind((LOCALHOST, 0))
+        await assert_leaves_no_garbage(lambda: dial(bound.getsockname()[1]))
+
+
+@on_each_loop
+async def test_a_connection_that_is_late(loop: Loop) -> None:
+    async def dial(port: int) -> None:
+        with suppress(DeadlineExceeded):
+            await open_tcp_stream(LOCALHOST, port, deadline=loop.after(1))
+
+    with full_listener() as port:
+        await assert_leaves_no_garbage(lambda: dial(port))
+
+
+@on_each_loop
+async def test_a_name_that_is_not_found(loop: Loop) -> None:
+    async def dial() -> None:
+        with suppress(OSError):
+            await open_tcp_stream(NO_NAME, 1, deadline=loop.after(60))
+
+    await assert_leaves_no_garbage(dial)
