@@ -41,8 +41,13 @@ class Upload:
         does not send the body.
         """
         await within(open_group(), partial(self._run_beside, respond))
-        if self._response_error is not None:
-            raise self._response_error
+        failure, self._response_error = self._response_error, None
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                # its traceback refers to this frame
+                failure = None
 
     async def _run_beside(self, respond: Callable[[], Awaitable[bool]], group: Group) -> None:
         group.start_soon(self._run, group)
@@ -63,7 +68,8 @@ class Upload:
         try:
             await self._send()
         except UpstreamError as error:
-            self.error = error
+            # its traceback would refer to this object
+            self.error = error.with_traceback(None)
         self._progress.note_sent(refused=self.error is not None)
         if self._response_done:
             # the upstream has nothing to do any more, whatever the client has taken

@@ -8,6 +8,7 @@ import pytest
 
 from deadlined.http import Phase, Reason
 from tests.support.conformance import Loop, Running, on_each_loop
+from tests.support.garbage import assert_leaves_no_garbage
 from tests.support.http import CHUNKED_POST, Client, chunk, post
 from tests.support.proxy import INF, OK, Guarded, Peer, guarding, problem
 
@@ -303,3 +304,19 @@ async def test_a_response_up_to_the_end_is_not_whole_if_a_send_has_met_a_reset(l
             # the last chunk is missing
             assert not (await client.rest()).endswith(chunk(b""))
             assert guarded.proxy.statistics().upstreams[0].failures == {"upstream_reset": 1}
+
+
+@on_each_loop
+async def test_an_upload_that_the_upstream_breaks_leaves_no_cycle(loop: Loop) -> None:
+    """With both connections, and what has come of the body."""
+    async with guarding(loop) as guarded:
+
+        async def upload() -> None:
+            client, peer = await guarded.begin(post(10))
+            await peer.head()
+            peer.conn.close()
+            assert await problem(client) == (502, "upstream_closed")
+            client.conn.close()
+            await loop.settle()
+
+        await assert_leaves_no_garbage(upload)
