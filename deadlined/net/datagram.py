@@ -214,6 +214,8 @@ class PacketConn(trio.abc.AsyncResource):
 
     async def _ask(self, host: str | bytes, port: int) -> list[AddressInfo]:
         """Look a name up, unless the write deadline or a close comes first."""
+        # other tasks may have run since the send began
+        require_open(self._desc.write)
         half = Half(self._host.poller)
         half.set_deadline(self._desc.write.deadline)
         side = Side("write", half, self._host)

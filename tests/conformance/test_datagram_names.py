@@ -144,6 +144,18 @@ async def test_a_close_and_a_cancellation_end_the_look_up(loop: Loop, monkeypatc
 
 
 @on_each_loop
+async def test_a_close_just_before_the_look_up_is_a_close(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = HangingNames(loop)
+    async with await open_udp(LOCALHOST) as client, loop.tasks() as tasks:
+        with monkeypatch.context() as patch:
+            pretend(patch, names.look_up)
+            sending = tasks.start(client.send_to, b"x", (NAME, 9))
+            # in the same turn of the loop
+            tasks.start(client.aclose)
+            await sending.fails_with(ClosedResourceError)
+
+
+@on_each_loop
 async def test_a_close_at_the_end_of_the_look_up_is_a_close(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     async def look_up(port: int) -> Any:
         await loop.settle()
