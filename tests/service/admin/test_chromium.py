@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -99,13 +100,28 @@ def test_a_page_that_was_refused_tries_again_unless_it_is_paused(start: Starter,
         page.evaluate("pause()")
         page.evaluate(PLAYED_TIMERS)
         page.evaluate("pause()")
-        page.wait_for("timers.some(each => each)")
+        page.wait_for("source.readyState === 2 && timers.some(each => each)")
         page.evaluate("pause()")
         assert page.evaluate("[timers.some(each => each), source.readyState]") == [False, 2]
         page.evaluate("pause()")
-        page.wait_for("timers.some(each => each)")
+        page.wait_for("source.readyState === 2 && timers.some(each => each)")
     # the others have left
     page.evaluate("timers.findLast(each => each)()")
+    page.wait_for("document.getElementById('status').textContent === 'ready'")
+
+
+def test_a_page_that_gets_nothing_for_some_time_says_so_and_asks_anew(start: Starter, page: Page) -> None:
+    process, _, url = served(start)
+    page.open(url)
+    page.wait_for("document.getElementById('status').textContent === 'ready'")
+    page.evaluate(PLAYED_TIMERS)
+    # of an event
+    page.wait_for("timers.some(each => each)")
+    process.signal(signal.SIGSTOP)
+    page.evaluate("first = source; timers.findLast(each => each)(); 0")
+    assert page.evaluate("[first.readyState, source.readyState]") == [2, 0]
+    assert "does not answer" in page.evaluate("document.getElementById('status').textContent")
+    process.signal(signal.SIGCONT)
     page.wait_for("document.getElementById('status').textContent === 'ready'")
 
 

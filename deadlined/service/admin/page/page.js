@@ -33,7 +33,8 @@ const REASONS = {
 
 const STATES = { starting: "starts", serving: "serves", waiting: "waits for its command", draining: "drains" };
 
-// milliseconds before the next try where the browser does not make one: there may be room for another page then
+// milliseconds without an event before the next try: after a refusal there may be room for another page then, and a
+// connection whose server is blocked or gone has no error that would end it
 const AGAIN = 5000;
 
 let limits = {};
@@ -156,17 +157,29 @@ function stop() {
   if (source) source.close();
 }
 
+function complain() {
+  say("the server does not answer; trying again", true);
+}
+
+function expect() {
+  clearTimeout(again);
+  again = setTimeout(() => {
+    complain();
+    listen();
+  }, AGAIN);
+}
+
 function listen() {
   stop();
   const asked = new URLSearchParams({ sort: $("sort").value, limit: $("limit").value });
   if ($("phase").value) asked.set("phase", $("phase").value);
   source = new EventSource(`events?${asked}`);
-  source.onmessage = event => show(JSON.parse(event.data));
-  source.onerror = event => {
-    say("the server does not answer; trying again", true);
-    // a browser gives up after an answer that is not 200
-    if (event.target.readyState === EventSource.CLOSED) again = setTimeout(listen, AGAIN);
+  source.onmessage = event => {
+    expect();
+    show(JSON.parse(event.data));
   };
+  source.onerror = complain;
+  expect();
 }
 
 function pause() {
