@@ -18,6 +18,9 @@ LEAST_GRACE = 1.0
 # seconds between two looks at a deadline that may move
 _INTERVAL = 0.05
 
+# what follows when a lifespan ends although nobody has told it to
+_WITHOUT = ", and the application is served without it"
+
 LIFESPANS = ("auto", "on", "off")
 
 
@@ -56,6 +59,8 @@ class Lifespan:
         self._stopped = Event()
         self._complete = False
         self._failure: str | None = None
+        # what it says of its failed shutdown, until that is logged: frameworks raise the same afterwards
+        self._complaint: str | None = None
         # the application is cancelled from now on
         self._ending = False
 
@@ -127,6 +132,7 @@ class Lifespan:
                 raise
             self._note_failure(error)
         finally:
+            self._log_complaint()
             self._started.set()
             self._stopped.set()
 
@@ -141,7 +147,8 @@ class Lifespan:
 
     def _note_failure(self, error: BaseException) -> None:
         if self._complete:
-            _log.error("the application's lifespan failed", exc_info=error)
+            self._complaint = None
+            _log.error(self._what_failed, exc_info=error)
             return
         self.error = error
         if self._failure is not None:
@@ -153,6 +160,18 @@ class Lifespan:
         else:
             level, shown = (logging.WARNING, error) if self._is_known else (logging.INFO, None)
             _log.log(level, "the application is served without a lifespan, it raised %r", error, exc_info=shown)
+
+    @property
+    def _what_failed(self) -> str:
+        return "the application's " + ("shutdown failed" if self._shutdown.is_set() else f"lifespan failed{_WITHOUT}")
+
+    def _log_complaint(self) -> None:
+        """Log what the application has said of its failed shutdown, if it has not raised it."""
+        if self._complaint is None:
+            return
+        # one that is cancelled without having been told to shut down fails because of that
+        level = logging.DEBUG if self._ending and not self._shutdown.is_set() else logging.ERROR
+        _log.log(level, "%s: %s", self._what_failed, self._complaint)
 
     def _unfinished(self, what: str) -> str:
         """Return why a lifespan that is required has failed."""
@@ -175,11 +194,12 @@ class Lifespan:
             self._failure = message.get("message") or "the application reported a failed startup"
             self._started.set()
         elif kind == "lifespan.shutdown.complete":
+            if not self._ending and not self._shutdown.is_set():
+                # a task group around its `yield` was cancelled, for example
+                _log.warning("the application's lifespan ended before its shutdown%s", _WITHOUT)
             self._stopped.set()
         elif kind == "lifespan.shutdown.failed":
-            # an application that is cancelled without having been told to shut down fails because of that
-            level = logging.DEBUG if self._ending and not self._shutdown.is_set() else logging.ERROR
-            _log.log(level, "the application's shutdown failed: %s", message.get("message", ""))
+            self._complaint = message.get("message", "")
             self._stopped.set()
         else:
             raise RuntimeError(f"a lifespan has no message {kind!r}")

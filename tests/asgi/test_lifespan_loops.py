@@ -12,7 +12,7 @@ import pytest
 
 from deadlined.asgi import Lifespan, LifespanFailed
 from deadlined.asgi.handler import Receive, Scope, Send
-from deadlined.runtime import LOOPS, call_soon, run
+from deadlined.runtime import LOOPS, Event, call_soon, run
 from tests.support.on_loops import PATIENCE, in_trio, sleep, sleep_forever
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
@@ -44,6 +44,9 @@ def within(loop: str, app: Any, block: Callable[[], Awaitable[object]], *, mode:
             await block()
 
     run(loop, main)
+
+
+FAILED_SERVED = "the application's lifespan failed, and the application is served without it"
 
 
 async def nothing() -> None:
@@ -84,7 +87,7 @@ def test_what_it_raises_later_is_logged_and_requests_are_served(
 
     within(loop, app, block)
     (record,) = caplog.records
-    assert (record.levelno, record.getMessage()) == (logging.ERROR, "the application's lifespan failed")
+    assert (record.levelno, record.getMessage()) == (logging.ERROR, FAILED_SERVED)
     assert record.exc_info is not None
     assert record.exc_info[1] is error
 
@@ -99,7 +102,44 @@ def test_what_its_shutdown_raises_is_logged(
         raise make()
 
     within(loop, app, nothing)
-    assert [record.getMessage() for record in caplog.records] == ["the application's lifespan failed"]
+    assert [record.getMessage() for record in caplog.records] == ["the application's shutdown failed"]
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["served", "shutdown"])
+def test_what_a_framework_reports_and_raises_is_logged_once(
+    loop: str, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    error, reported = LookupError("half saved"), Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        if told:
+            await receive()
+        # as Starlette does
+        await send({"type": "lifespan.shutdown.failed", "message": "Traceback: half saved"})
+        reported.set()
+        raise error
+
+    within(loop, app, nothing if told else reported.wait)
+    (record,) = caplog.records
+    assert record.getMessage() == ("the application's shutdown failed" if told else FAILED_SERVED)
+    assert record.exc_info is not None
+    assert record.exc_info[1] is error
+
+
+def test_one_that_ends_before_its_shutdown_is_logged(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    ended = Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        # as Starlette does when a task group around the `yield` of a lifespan is cancelled
+        await send({"type": "lifespan.shutdown.complete"})
+        ended.set()
+
+    within(loop, app, ended.wait)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the application's lifespan ended before its shutdown, and the application is served without it"
+    ]
 
 
 async def raises_at_once(scope: Scope, receive: Receive, send: Send) -> None:
@@ -155,7 +195,7 @@ def test_one_that_is_required_may_fail_when_it_has_started(loop: str, caplog: py
         raise LookupError
 
     within(loop, app, nothing, mode="on")
-    assert [record.getMessage() for record in caplog.records] == ["the application's lifespan failed"]
+    assert [record.getMessage() for record in caplog.records] == [FAILED_SERVED]
 
 
 def test_one_that_is_required_gives_its_own_reason(loop: str) -> None:
