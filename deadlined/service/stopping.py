@@ -35,6 +35,7 @@ from .hangup import Hangup
 from .last_resort import exit_now
 from .signals import ignore_stops
 from .starting import replaced_by
+from .tracebacks import is_of_application
 
 # seconds after the drain's deadline in which the process may end by itself
 MARGIN = 2.0
@@ -176,17 +177,40 @@ class Stopper:
 
     def _end_process(self, limit: str) -> None:
         try:
-            left = "" if self._earned is None else _threads_left()
-            print(f"deadlined: the process did not end within {limit}; ending it{left}", file=sys.stderr, flush=True)
+            why = (self._earned is not None and _waited_for()) or _main_place()
+            print(f"deadlined: the process did not end within {limit}; ending it{why}", file=sys.stderr, flush=True)
         finally:
             # also if stderr is closed or broken
             exit_now(FAILED if self._earned is None else self._earned)
 
 
-def _threads_left() -> str:
-    """Name the threads for which Python waits at its end; "" if there are none."""
-    others = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
-    return f"; it has waited for the threads {', '.join(one.name for one in others)}" if others else ""
+def _waited_for() -> str:
+    """Name what Python waits for at its end: threads, and processes of `multiprocessing`; "" if there is nothing."""
+    threads = [one.name for one in threading.enumerate() if _is_joined(one)]
+    module = sys.modules.get("multiprocessing.process")
+    processes = [] if module is None else [one.name for one in module.active_children() if not one.daemon]
+    named = [
+        f"the {kind} {', '.join(names)}" for kind, names in (("threads", threads), ("processes", processes)) if names
+    ]
+    return f"; it has waited for {' and '.join(named)}" if named else ""
+
+
+def _is_joined(thread: threading.Thread) -> bool:
+    # an executor's thread is waited for, although it is a daemon if a daemon has started it
+    module = sys.modules.get("concurrent.futures.thread")
+    of_executors = () if module is None else getattr(module, "_threads_queues", ())
+    return thread is not threading.main_thread() and (not thread.daemon or thread in of_executors)
+
+
+def _main_place() -> str:
+    """Say where the main thread is in the application; "" if it is not there."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_of_application(file):
+            return f"; it is busy in {file}, line {frame.f_lineno}, in {frame.f_code.co_name}"
+        frame = frame.f_back
+    return ""
 
 
 def _end_later(seconds: float, end: Callable[[], object]) -> None:

@@ -29,7 +29,7 @@ from tests.support.command import (
 ASYNCIO = [name for name in LOOPS if name != "trio"]
 
 BAD = """
-import asyncio, multiprocessing, os, resource, socket, sys, threading, time
+import asyncio, atexit, concurrent.futures, multiprocessing, os, resource, socket, sys, threading, time
 import trio
 
 async def sleep(seconds):
@@ -44,6 +44,22 @@ async def fine(send):
 
 async def leave_a_thread(send):
     threading.Thread(target=threading.Event().wait, name="left over").start()
+    await answer(send)
+
+async def leave_an_executor(send):
+    executor = concurrent.futures.ThreadPoolExecutor(1, "executor")
+    # its thread is a daemon, as the one that starts it
+    use = threading.Thread(target=executor.submit, args=(threading.Event().wait,), daemon=True)
+    use.start()
+    use.join()
+    await answer(send)
+
+async def leave_a_process(send):
+    CHILDREN.Process(target=time.sleep, args=(20,), name="left child").start()
+    await answer(send)
+
+async def block_at_exit(send):
+    atexit.register(block_now)
     await answer(send)
 
 async def leave_a_thread_and_wait(send):
@@ -61,6 +77,9 @@ async def busy(send):
 async def endless(send):
     print("busy", file=sys.stderr, flush=True)
     await sleep(3600)
+
+def block_now():
+    time.sleep(20)
 
 async def block(send):
     print("busy", file=sys.stderr, flush=True)
@@ -348,6 +367,22 @@ def test_a_thread_that_is_left_does_not_hold_the_end_for_the_whole_drain(start: 
     process.signal()
     code, err = process.end()
     assert (code, err.count("it has waited for the threads left over")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("leave_an_executor", "it has waited for the threads executor_0"),
+        ("leave_a_process", "it has waited for the processes left child"),
+        ("block_at_exit", "in block_now"),
+    ],
+)
+def test_what_holds_the_end_is_named(start: Starter, path: str, why: str) -> None:
+    process = start("bad:app", "--drain", "1h")
+    assert body(process, path) == "fine"
+    process.signal()
+    code, err = process.end()
+    assert (code, err.count(why)) == (0, 1)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
