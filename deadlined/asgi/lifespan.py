@@ -15,6 +15,10 @@ _log = logging.getLogger("deadlined.asgi")
 # seconds that an application's shutdown may take even if the drain before it has used up its time
 LEAST_GRACE = 1.0
 
+# seconds that what is around the application, such as a middleware with an `async with`, may take to close once the
+# application has reported the end of its shutdown. Nobody is told of one that never ends
+_CLOSING = 1.0
+
 # seconds between two looks at a deadline that may move
 _INTERVAL = 0.05
 
@@ -36,7 +40,8 @@ class Lifespan:
     `mode` is "on". LifespanFailed also if it sends `lifespan.startup.failed`, or raises another BaseException
     (SystemExit, or asyncio's CancelledError because it has cancelled its own task). What it raises later is logged, and
     requests are served. KeyboardInterrupt passes. At the end it gets `lifespan.shutdown` and `grace` seconds to finish,
-    unless `shut_down` has done that; then it is cancelled. With the `mode` "off" it is told nothing, and the state is
+    one of them at most to return after `lifespan.shutdown.complete`, unless `shut_down` has done that; then it is
+    cancelled. With the `mode` "off" it is told nothing, and the state is
     empty. ValueError for any other mode.
 
     `state` is an attribute, too, from the beginning. `error` is what the application raised before it had started, None
@@ -57,6 +62,8 @@ class Lifespan:
         self._shutdown = Event()
         self._started = Event()
         self._stopped = Event()
+        # it has returned, or waits for a message that will not come
+        self._closed = Event()
         self._complete = False
         self._failure: str | None = None
         # what it says of its failed shutdown, until that is logged: frameworks raise the same afterwards
@@ -111,6 +118,7 @@ class Lifespan:
                 remedy = "; a longer drain (--drain) gives it more" if least else ""
                 _log.error("the application did not finish its lifespan shutdown within %g s%s", seconds, remedy)
                 return
+        await self._closed.wait_until(min(max(deadline(), begun + least), current_time() + _CLOSING))
 
     async def _cancel(self, group: Group, error: BaseException | None) -> bool | None:
         """Cancel what is left of the application, and leave the group with `error`."""
@@ -133,8 +141,8 @@ class Lifespan:
             self._note_failure(error)
         finally:
             self._log_complaint()
-            self._started.set()
-            self._stopped.set()
+            for event in (self._started, self._stopped, self._closed):
+                event.set()
 
     @property
     def _is_known(self) -> bool:
@@ -182,6 +190,7 @@ class Lifespan:
             await self._shutdown.wait()
         if not self._next:
             # nothing comes after the shutdown
+            self._closed.set()
             await Event().wait()
         return {"type": self._next.pop(0)}
 

@@ -142,6 +142,35 @@ def test_one_that_ends_before_its_shutdown_is_logged(loop: str, caplog: pytest.L
     ]
 
 
+async def stopped(receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+def test_what_is_around_it_may_close_after_its_shutdown(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    closed: list[bool] = []
+
+    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        await stopped(receive, send)
+        await sleep(0.001)
+        closed.append(True)
+
+    within(loop, middleware, nothing)
+    assert (closed, caplog.records) == ([True], [])
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["for ever", "for a message"])
+def test_what_does_not_close_is_cancelled(loop: str, waits: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        await stopped(receive, send)
+        await (receive() if waits else sleep_forever())
+
+    within(loop, app, nothing)
+    assert caplog.records == []
+
+
 async def raises_at_once(scope: Scope, receive: Receive, send: Send) -> None:
     raise LookupError("none")
 
