@@ -230,7 +230,7 @@ class Tunnel(Upgraded):
     def ended(self, reason: Reason) -> None:
         self._closed = True
         self._disarm()
-        self._upward.output.close()
+        self._upward.close()
         self._connection.abort()
 
     # the deadline
@@ -274,8 +274,19 @@ class _Upward(OutputOwner):
         self.clock = clock
         self.transport = Plain(connection.conn)
         self.output: Final = Output(self)
-        self._tunnel: Final = tunnel
+        self._maybe_tunnel: Tunnel | None = tunnel
         self._stall: Final = stall
+
+    @property
+    def _tunnel(self) -> Tunnel:
+        tunnel = self._maybe_tunnel
+        assert tunnel is not None, "the tunnel has ended"
+        return tunnel
+
+    def close(self) -> None:
+        """Discard what was not taken, and forget the tunnel, which refers to this object."""
+        self.output.close()
+        self._maybe_tunnel = None
 
     def output_waits(self) -> None:
         """Do nothing: the limit is that of the tunnel's start."""

@@ -13,6 +13,7 @@ from deadlined import Conn, TlsConn
 from deadlined.http import Phase, Reason
 from deadlined.http.output import LIMIT
 from tests.support.conformance import Loop, on_each_loop, on_loops
+from tests.support.garbage import assert_leaves_no_garbage
 from tests.support.http import Client
 from tests.support.net import LOCALHOST, SERVER_NAME, certificates
 from tests.support.proxy import Guarded, Peer, guarding
@@ -489,3 +490,26 @@ async def test_a_handshake_that_does_not_come_ends_without_an_upstream(loop: Loo
         assert loop.is_at(due)
         assert await guarded.site.reason() is Reason.HANDSHAKE_TIMEOUT
         assert guarded.upstream.accepted == 0
+
+
+@on_each_loop
+@pytest.mark.parametrize("how", ["end", "reset"])
+async def test_a_raw_connection_that_has_ended_leaves_no_cycle(loop: Loop, how: str) -> None:
+    """With both connections."""
+    async with guarding(loop, raw=True) as guarded:
+
+        async def pass_by() -> None:
+            client, peer = await joined(guarded)
+            if how == "reset":
+                client.reset()
+            else:
+                await peer.conn.send_eof()
+                await client.conn.send_eof()
+                assert await client.end() == "eof"
+            await peer.end()
+            client.conn.close()
+            peer.conn.close()
+            await guarded.site.until(lambda: not guarded.site.server.open_connections)
+            await loop.settle()
+
+        await assert_leaves_no_garbage(pass_by)

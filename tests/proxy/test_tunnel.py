@@ -13,6 +13,7 @@ from deadlined.proxy.tunnel import GRACE, Tunnel
 from deadlined.proxy.upstream import TOLERATED
 from tests.support.builds import interpreted_only
 from tests.support.conformance import Loop, in_virtual_time, on_each_loop
+from tests.support.garbage import assert_leaves_no_garbage
 from tests.support.http import GET, Client
 from tests.support.net import SERVER_NAME, certificates
 from tests.support.proxy import INF, OK, Guarded, Peer, guarding
@@ -480,3 +481,26 @@ async def test_nothing_is_logged_as_an_error(loop: Loop, caplog: pytest.LogCaptu
         await client.end()
         await guarded.site.reason(2)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@on_each_loop
+@pytest.mark.parametrize("how", ["end", "reset"])
+async def test_a_tunnel_that_has_ended_leaves_no_cycle(loop: Loop, how: str) -> None:
+    """With both connections."""
+    async with guarding(loop) as guarded:
+
+        async def pass_by() -> None:
+            client, peer = await tunnelled(guarded)
+            if how == "reset":
+                client.reset()
+            else:
+                await peer.conn.send_eof()
+                await client.conn.send_eof()
+                assert await client.end() == "eof"
+            await peer.end()
+            client.conn.close()
+            peer.conn.close()
+            await guarded.site.until(lambda: not guarded.site.server.open_connections)
+            await loop.settle()
+
+        await assert_leaves_no_garbage(pass_by)
