@@ -64,8 +64,8 @@ class Route(Value):
     observed: bool = True
 
     def __post_init__(self) -> None:
-        if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
-            raise ValueError(f"{self.path!r} is not a path for a route: write one like /upload, without a query")
+        if not self.path.startswith("/"):
+            raise ValueError(f"{self.path!r} is not a path for a route: write one like /upload")
         for method in self.methods:
             if not _METHOD.fullmatch(method):
                 raise ValueError(f"{method!r} is not a method: write it in capitals, such as POST")

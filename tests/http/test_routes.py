@@ -166,7 +166,6 @@ def test_all_else_can_be_overridden(name: str) -> None:
     ("make", "told"),
     [
         (lambda: route("upload"), "'upload' is not a path for a route"),
-        (lambda: route("/a?b"), "'/a\\?b' is not a path for a route"),
         (lambda: route("/", "get"), "'get' is not a method: write it in capitals"),
         (lambda: route("/", "GET,PUT"), "'GET,PUT' is not a method: write it in capitals"),
         (lambda: route("/", "GET "), "'GET ' is not a method: write it in capitals"),
