@@ -172,7 +172,7 @@ class Checked(Kind):
     def accept(self, value: Any) -> str:
         _refuse_number(value, self._is_text)
         if not isinstance(value, str):
-            raise ValueError(f"{shown(value)} is not text: write {self.name}")
+            raise ValueError(f"{shown(value)} is not text: write {_article(self.name)}")
         return self._check(value)
 
     def _is_text(self, text: str) -> bool:

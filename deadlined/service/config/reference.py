@@ -114,10 +114,10 @@ access_log = false
 A route is for its path and what lies below: `/upload` is also for `/upload/a`, and not for `/uploads`. It has no
 patterns: for `/items/{number}` write `/items`. What needs more than that has its deadline from the application, which
 [moves it](timeouts.md#moved-by-the-application). Paths are compared percent-decoded and without the query: that of a
-request is the application's `scope["path"]` without the `root_path` prefix. A route whose own path has a `{` is written
-`%7B`, and `%2A` is a `*`. Some servers merge repeated slashes and remove `.` and `..` from a path, and others do not:
-if the route of `//upload` or `/a/../upload` depends on that, the request is refused with 400. A method is compared in
-capitals: a route for POST is also for `post`, which many applications and upstreams read as POST. Any method may be
+request is the application's `scope["path"]` without the `root_path` prefix. A `{`, `*` or `?` of a route's own path is
+written `%7B`, `%2A` or `%3F`. Some servers merge repeated slashes and remove `.` and `..` from a path, and others do
+not: if the route of `//upload` or `/a/../upload` depends on that, the request is refused with 400. A method is compared
+in capitals: a route for POST is also for `post`, which many applications and upstreams read as POST. Any method may be
 given, `PURGE` for example, but not a usual one with a typing error. Of several routes that match, the one with the
 longest path counts; of two for the same path, the one with the method. They are not combined. Two for the same path and
 method are a mistake. What a route does not override is as for the whole server. `idle` of a route holds after the

@@ -19,10 +19,11 @@ TABLE: Final = "route"
 # what a table may have beside timeouts and limits
 ACCESS_LOG: Final = "access_log"
 _OTHERS: Final = ("path", "methods", ACCESS_LOG)
-# what frameworks write for a part that varies; a route with it would match nothing. A path that has it itself is
-# percent-encoded
+# what frameworks write for a part that varies, and where a path ends in a URL; a route with it would match nothing. A
+# path that has it itself is percent-encoded
 _PATTERN: Final = re.compile(r"[*{}<>]|(?<=/):")
-_ENCODED: Final = re.compile(rf"%|{_PATTERN.pattern}")
+_END: Final = re.compile(r"[?#]")
+_ENCODED: Final = re.compile(rf"%|{_PATTERN.pattern}|{_END.pattern}")
 
 # what most routes are for (RFC 9110, 9.3, and RFC 5789). Others are allowed, unless they are one of these with a typing
 # error: more like it than any registered method is
@@ -108,13 +109,26 @@ def _path(table: Mapping[str, Any]) -> str:
         raise ValueError('path is missing: write one, such as path = "/upload"')
     if not isinstance(path, str):
         raise ValueError(f'path: {shown(path)} is not text: write one such as "/upload"')
-    if path.startswith("/") and (found := _PATTERN.search(path)):
+    if path.startswith("/"):
+        _require_plain(path)
+    return unquote(path, errors="replace")
+
+
+def _require_plain(path: str) -> None:
+    """Raise ValueError for a pattern, and for a path with a query or a fragment."""
+    if end := _END.search(path):
+        raise ValueError(
+            f"{path!r} is more than a path: write {path[: end.start()]}, without a query; {_or_encoded(end)}"
+        )
+    if found := _PATTERN.search(path):
         above = path[: path.rindex("/", 0, found.start()) or 1]
         raise ValueError(
-            f"{path!r} is a pattern, and a route is for its path and all below it: write {above}; or {_encoded(found)} "
-            f"for a path that has a {found[0]!r}"
+            f"{path!r} is a pattern, and a route is for its path and all below it: write {above}; {_or_encoded(found)}"
         )
-    return unquote(path, errors="replace")
+
+
+def _or_encoded(found: re.Match[str]) -> str:
+    return f"or {_encoded(found)} for a path that has a {found[0]!r}"
 
 
 def _encoded(found: re.Match[str]) -> str:

@@ -210,6 +210,7 @@ RATES = "write a number of bytes per second, such as 500 or 16k; --body-grace of
         ("tls_min = 1.1", "F:1: tls_min: 1.1 is not known: choose one of 1.2, 1.3"),
         ("tls_min = true", "F:1: tls_min: true is not known: choose one of 1.2, 1.3"),
         ("host = 1", 'F:1: host: 1 is a number: write the text "1"'),
+        ("host = true", "F:1: host: true is not text: write a host"),
         ("loop = 'gevent'", "F:1: loop: 'gevent' is not known: choose one of trio, asyncio, uvloop"),
         ("lifespan = 'maybe'", "F:1: lifespan: 'maybe' is not known: choose one of auto, on, off"),
         ("lifespan = 'off'", "F:1: --lifespan needs APP"),

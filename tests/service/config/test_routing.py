@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deadlined.http import Route
+from deadlined.http import Limits, Route, Timeouts
+from deadlined.http.routes import Routes
 from deadlined.service.config import ConfigurationError, Sources, resolve
 from deadlined.service.config.showing import as_dictionary, as_toml
 
@@ -137,6 +138,9 @@ def test_a_pattern_is_refused_because_it_would_match_nothing(file: Path, path: s
         ("/caf%C3%A9", "/café"),
         ("/50%25", "/50%"),
         ("/50%", "/50%"),
+        ("/why%3F/%23", "/why?/#"),
+        ("/a%2Fb", "/a/b"),
+        ("/%FF", "/\ufffd"),
         ("/%257B", "/%7B"),
     ],
 )
@@ -145,8 +149,23 @@ def test_a_path_is_percent_decoded_as_those_of_requests_are(file: Path, written:
     resolution = resolve(Sources(file=str(file)))
     (found,) = resolution.config.routes
     assert found.path == path
+    assert Routes([found], Timeouts(), Limits()).choose("GET", written.encode()) is not None
     file.write_text(as_toml(resolution))
     assert resolve(Sources(file=str(file))).config == resolution.config
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/upload?a=b", "write /upload, without a query; or %3F for a path that has a '?'"),
+        ("/{id}/a#b?", "write /{id}/a, without a query; or %23 for a path that has a '#'"),
+    ],
+)
+def test_a_path_with_a_query_or_a_fragment_is_refused(file: Path, path: str, told: str) -> None:
+    file.write_text(f"[[route]]\npath = '{path}'")
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(Sources(file=str(file)))
+    assert caught.value.problems == [f"{file}:1: route: '{path}' is more than a path: {told}"]
 
 
 # registered with IANA, and what caches, WebDAV, UPnP and Vault make up
