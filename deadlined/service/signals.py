@@ -20,7 +20,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _ALIKE = (signal.SIGHUP, signal.SIGCHLD)
 
 # more than the pipe holds
-_BYTES = 4096
+_BYTES = 64 * 1024
 
 
 class SignalPipe:
