@@ -105,7 +105,7 @@ def _on_timer(task: Task[Any]) -> None:
 def _still_pending(task: Task[Any]) -> bool:
     """Cancel `task` if it is pending and no scope shields it any more. Return True if it is pending still."""
     function = _pending.get(task)
-    if function is not None and (task.done() or not is_shielded(task)):
+    if function is not None and not is_shielded(task):
         del _pending[task]
         function(task)
     return task in _pending
