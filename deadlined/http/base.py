@@ -14,13 +14,14 @@ from ..poll import Clock
 from ..poll.desc import MYPY
 from ..runtime import Host
 from . import policy
+from .closing import GracefulClose
 from .dates import DateLine
 from .draining import Draining
 from .errors import BadRequest
 from .exchange import Exchange
 from .output import Output
 from .policy import Action, Rule
-from .records import ConnectionInfo, ConnectionRecord, RequestRecord, recorded
+from .records import ConnectionRecord, RequestRecord, recorded
 from .reporting import notify
 from .routes import Choice
 from .seams import ExchangeHost, Responder, Upgraded
@@ -92,11 +93,12 @@ class ConnectionBase(ExchangeHost):
         # deadline that the application has set for it
         self._sent_by: float = INF
         self._write_by: float | None = None
-        # its end; for the close, whether the peer may be sending bytes that the server will not read
+        # its end; whether the peer may be sending bytes that the server will not read; the close that is under way
         self.reason: Reason | None = None
         self._lateness = 0.0
         self._ended_at = INF
         self._unread = False
+        self._closing: GracefulClose | None = None
         if TYPE_CHECKING and not MYPY:
             self.clock: Clock
             self.reader: RequestParser
@@ -189,15 +191,17 @@ class ConnectionBase(ExchangeHost):
         if self.settings.observer is not None and not only_unobserved:
             notify(self.settings.observer.connection, self._record())
 
-    def info(self, now: float) -> ConnectionInfo:
-        """Describe the connection at `now`."""
-        left = self.next_deadline - now
-        return ConnectionInfo(self.number, self.peer, self.phase, now - self.accepted, left, self.requests)
+    @property
+    def current_phase(self) -> Phase:
+        """What the connection waits for. In a graceful close, `phase` is the one in which it has ended."""
+        return self.phase if self._closing is None else Phase.CLOSING
 
     @property
     def next_deadline(self) -> float:
-        """When the current wait ends, absolute: by the connection's deadline, or by that of the protocol after an
-        upgrade."""
+        """When the current wait ends, absolute: by the connection's deadline, or by that of its close, or of the
+        protocol after an upgrade."""
+        if self._closing is not None:
+            return self._closing.deadline
         upgraded = self._upgraded
         return self.deadline if upgraded is None or self.phase is not upgraded.phase else upgraded.deadline
 

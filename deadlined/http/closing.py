@@ -32,7 +32,7 @@ _DISCARD_UPGRADED: Final = 16 * 1024 * 1024
 
 class GracefulClose:
     """The close of one connection, which begins now. `unread`: the peer may be sending bytes that the server will
-    not read. `upgraded`: they are not HTTP's, and do not prolong the close."""
+    not read. `upgraded`: they are not HTTP's, and do not prolong the close. `deadline`: that of its current wait."""
 
     __slots__ = (
         "_began",
@@ -44,6 +44,7 @@ class GracefulClose:
         "_send_until",
         "_transport",
         "_unread",
+        "deadline",
     )
 
     def __init__(self, transport: Transport, output: Output, unread: bool, upgraded: bool, clock: Clock) -> None:
@@ -56,6 +57,7 @@ class GracefulClose:
         self._read_until: float = self._began + (LINGER if upgraded else LINGER_MOST)
         self._discard_most: int = _DISCARD_UPGRADED if upgraded else _DISCARD
         self._discarded: int = 0
+        self.deadline: float = self._send_until
         output.send_by(self._send_until)
 
     def hurry(self) -> None:
@@ -82,10 +84,11 @@ class GracefulClose:
         of the close."""
         plain = Plain(self._transport.conn)
         while self._discarded < self._discard_most:
-            deadline = linger_deadline(self._began, self._read_until, self._discarded, self._clock.now())
-            data = await plain.receive(deadline)
+            self.deadline = linger_deadline(self._began, self._read_until, self._discarded, self._clock.now())
+            data = await plain.receive(self.deadline)
             if not data:
                 return
             self._discarded += len(data)
         # read no more: the kernel's buffers fill, and the peer cannot send on
-        await sleep_until(self._began + LINGER)
+        self.deadline = self._began + LINGER
+        await sleep_until(self.deadline)

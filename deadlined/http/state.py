@@ -20,7 +20,8 @@ from typing import Final
 
 
 class Phase(StrEnum):
-    """What a connection waits for. Logs, metrics and the table of deadlines use these names."""
+    """What a connection waits for. Logs, metrics and the table of deadlines use these names. CLOSING is what follows
+    the phase in which a connection has ended: no record has it."""
 
     HANDSHAKE = "handshake"
     HEADER = "header"
@@ -31,6 +32,7 @@ class Phase(StrEnum):
     DRAIN = "drain"
     WEBSOCKET = "websocket"
     TUNNEL = "tunnel"
+    CLOSING = "closing"
 
 
 class Reason(StrEnum):

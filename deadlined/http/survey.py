@@ -77,7 +77,7 @@ class Survey:
             self.received += connection.transport.received
             self.sent += connection.transport.sent
             if connection.state != CLOSED:
-                phase = connection.phase
+                phase = connection.current_phase
                 self.phases[phase] = self.phases.get(phase, 0) + 1
         if self._limit:
             self._rank(piece)
@@ -93,7 +93,7 @@ class Survey:
         found = [connection for _, _, connection in self._first[:most] if self._is_wanted(connection)]
         del self._first[:most]
         now = self._clock.now()
-        return [connection.info(now) for connection in found]
+        return [_described(connection, now) for connection in found]
 
     def _rank(self, piece: list[ConnectionBase]) -> None:
         """Let the first connections be those of this piece and of what came before."""
@@ -112,7 +112,7 @@ class Survey:
         self._first = heapq.nsmallest(self._limit, found)
 
     def _is_wanted(self, connection: ConnectionBase) -> bool:
-        return connection.state != CLOSED and (self._phase is None or connection.phase is self._phase)
+        return connection.state != CLOSED and (self._phase is None or connection.current_phase is self._phase)
 
 
 def statistics_of(counts: Counts, survey: Survey, background: int, admission: Admission) -> HttpStatistics:
@@ -147,6 +147,12 @@ def busiest_paths(connections: Iterable[ConnectionBase], background: Iterable[Ex
             numbers[shown] = numbers.get(shown, 0) + 1
     found = heapq.nsmallest(most, [(-number, path) for path, number in numbers.items()])
     return {path.decode("ascii"): -number for number, path in found}
+
+
+def _described(connection: ConnectionBase, now: float) -> ConnectionInfo:
+    phase, left = connection.current_phase, connection.next_deadline - now
+    age = now - connection.accepted
+    return ConnectionInfo(connection.number, connection.peer, phase, age, left, connection.requests)
 
 
 def _rank_of(connection: ConnectionBase, sort: str) -> float:

@@ -62,8 +62,6 @@ class WaitingConnection(PeerConnection):
         self._head_rule = RULES["read_header"]
         # when the latest wait for a next request began
         self._idle_since = self.accepted
-        # the close that is under way
-        self._closing: GracefulClose | None = None
 
     def on_ready(self) -> None:
         """Ask for a task if the connection is unattended: bytes may have come, its deadline has passed, or its socket

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from deadlined.http import Disconnected, Exchange, Limits, Reason
+from deadlined.http import Disconnected, Exchange, Limits, Phase, Reason
 from deadlined.http.policy import LINGER, LINGER_MOST, LINGER_RATE
 from tests.support.handlers import KIB, never
 from tests.support.http import CHUNKED_POST, GET, LAST_GET, Client, Site, answer, hello, only, post, serving
@@ -74,6 +74,41 @@ async def test_a_peer_that_leaves_ends_it_at_once(
         assert trio.current_time() == told
 
 
+@pytest.mark.parametrize(
+    ("data", "status", "phase"),
+    [
+        (BAD, 400, Phase.HEADER),
+        (GET[:5], 408, Phase.HEADER),
+        (post(5), 408, Phase.BODY),
+        (GET, 200, Phase.HANDLER),
+    ],
+    ids=["refused", "no head", "no body", "the limit of requests"],
+)
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_it_is_shown_as_what_it_is_and_recorded_in_the_phase_in_which_it_has_ended(
+    data: bytes, status: int, phase: Phase, tls: bool, autojump_clock: MockClock
+) -> None:
+    timeouts = only(read_header=10, body_grace=10)
+    async with serving(reads_body, timeouts, Limits(max_requests=1, max_body=1000), tls=tls) as site:
+        _, told = await begin(site, data, status)
+        await trio.sleep(0.5)
+        (info,) = site.server.connections(Phase.CLOSING, sort="left")
+        assert (info.left, site.server.statistics().phases) == (told + LINGER - trio.current_time(), {Phase.CLOSING: 1})
+        await site.ended()
+        assert site.records.connections[0].phase is phase
+
+
+async def test_the_rest_of_a_body_that_is_discarded_for_the_next_request_is_a_body(autojump_clock: MockClock) -> None:
+    async with serving(hello, only(body_grace=10)) as site:
+        client, _ = await begin(site, post(5), 200)
+        await trio.sleep(1)
+        (info,) = site.server.connections()
+        assert (info.phase, info.left) == (Phase.BODY, 9.0)
+        await client.send(b"hello")
+        await wait_all_tasks_blocked()
+        assert site.server.statistics().phases == {Phase.IDLE: 1}
+
+
 async def keep_sending(client: Client, piece: int, every: float) -> float:
     """Send until it fails; return when that was."""
     try:
@@ -114,6 +149,8 @@ async def test_a_peer_that_has_sent_much_and_then_is_silent_is_cut_soon(autojump
         await trio.sleep(1)
         for _ in range(4 * LINGER_RATE // KIB):
             await client.send(bytes(8 * KIB))
+        await wait_all_tasks_blocked()
+        assert [info.left for info in site.server.connections(Phase.CLOSING)] == [LINGER]
         await site.ended()
         assert trio.current_time() == told + 1 + LINGER
 
@@ -127,7 +164,11 @@ async def test_the_peer_of_a_websocket_that_keeps_sending_is_cut_soon(autojump_c
             nursery.start_soon(keep_sending, client, 200 * KIB, 0.5)
             assert await close_frame(client) == (1002, "incorrect masking")
             assert await client.receive() == b""
-            assert await site.reason() is Reason.PROTOCOL_ERROR
+            (info,) = site.server.connections()
+            assert info.phase is Phase.CLOSING
+            assert info.left == pytest.approx(LINGER)
+            ended = await site.ended()
+            assert (ended.reason, ended.phase) == (Reason.PROTOCOL_ERROR, Phase.WEBSOCKET)
             assert trio.current_time() == pytest.approx(LINGER)
             nursery.cancel_scope.cancel()
 

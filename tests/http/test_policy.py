@@ -98,7 +98,7 @@ def test_the_reasons_are_a_closed_set() -> None:
 
 
 def test_the_phases_are_a_closed_set() -> None:
-    phases = ["handshake", "header", "body", "handler", "write", "idle", "drain", "websocket", "tunnel"]
+    phases = ["handshake", "header", "body", "handler", "write", "idle", "drain", "websocket", "tunnel", "closing"]
     assert [phase.value for phase in Phase] == phases
 
 

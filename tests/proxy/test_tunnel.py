@@ -9,6 +9,7 @@ import trio
 
 from deadlined import TlsConn, current_time
 from deadlined.http import Phase, Reason
+from deadlined.http.policy import LINGER
 from deadlined.proxy.tunnel import GRACE, Tunnel
 from deadlined.proxy.upstream import TOLERATED
 from tests.support.builds import interpreted_only
@@ -153,6 +154,19 @@ async def test_an_end_of_the_upstream_ends_the_client(loop: Loop) -> None:
         assert await client.end() == "eof"
         client.conn.close()
         assert await guarded.site.reason() is Reason.DONE
+
+
+@in_virtual_time
+async def test_a_client_that_stays_after_the_end_of_the_upstream_is_in_no_tunnel(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await tunnelled(guarded)
+        await peer.conn.aclose()
+        assert await client.end() == "eof"
+        (info,) = guarded.site.server.connections()
+        assert info.phase is Phase.CLOSING
+        assert 0 < info.left <= LINGER
+        assert await guarded.site.reason() is Reason.DONE
+        assert guarded.site.connections[0].phase is Phase.TUNNEL
 
 
 async def with_a_rest(guarded: Guarded) -> tuple[Client, Peer]:

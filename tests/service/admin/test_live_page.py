@@ -94,9 +94,10 @@ def test_they_load_nothing_from_elsewhere_and_have_nothing_that_the_policy_forbi
 def test_each_reason_has_a_sentence_and_each_phase_its_limit() -> None:
     sentences = dict(re.findall(r"^  (\w+): \"(.+)\",$", SCRIPT.partition("REASONS = {")[2], re.MULTILINE))
     assert set(sentences) == {reason.value for reason in Reason}
-    limits = dict(re.findall(r"(\w+): \"(\w+)\"", SCRIPT.partition("LIMITS = {")[2].partition("}")[0]))
+    limits = dict(re.findall(r"(\w+): (?:\"(\w+)\"|null)", SCRIPT.partition("LIMITS = {")[2].partition("}")[0]))
     assert set(limits) == {phase.value for phase in Phase}
-    assert all(hasattr(Timeouts(), name) for name in limits.values())
+    assert {phase for phase, name in limits.items() if not name} == {Phase.CLOSING}
+    assert all(hasattr(Timeouts(), name) for name in limits.values() if name)
 
 
 async def test_an_event_a_second_shows_the_service_and_the_connections_that_were_asked_for(

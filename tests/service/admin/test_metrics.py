@@ -23,7 +23,7 @@ from deadlined.service.admin.hosting import build_of
 from deadlined.service.admin.metrics import Exposition
 from deadlined.service.admin.picture import Picture, UpstreamGauges
 from tests.support.admin import BUILD, answer, asking, checked_by_promtool, counters, local, picture, samples
-from tests.support.http import GET, only, serving
+from tests.support.http import GET, only, post, serving
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
 
@@ -157,6 +157,17 @@ async def test_a_process_tells_what_its_limit_of_requests_does(autojump_clock: M
         found = Serving(site.server, current_host().poller, lambda: 0).last_answer(1)
     assert (found.gauges.running, found.gauges.queued) == (1, 0)
     assert found.counters.refused == {"queue_full": 0, "queue_timeout": 1, "client_left": 0}
+
+
+async def test_a_connection_that_closes_is_no_request_in_flight(autojump_clock: MockClock) -> None:
+    async with serving() as site:
+        assert (await (await site.connect()).get(post(1_000_000))).status == 200
+        await trio.sleep(1)
+        found = samples(rendered(picture(Serving(site.server, current_host().poller, lambda: 0).last_answer(1))))
+    assert found["deadlined_requests_in_flight"] == 0
+    assert {
+        name: number for name, number in found.items() if name.startswith("deadlined_connections_open{") and number
+    } == {'deadlined_connections_open{phase="closing"}': 1}
 
 
 async def test_a_deadline_is_shown_whatever_the_phase_that_it_has_ended(autojump_clock: MockClock) -> None:

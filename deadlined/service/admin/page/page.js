@@ -2,10 +2,10 @@
 
 const $ = id => document.getElementById(id);
 
-// which timeout bounds a phase, for the bars of the time left
+// which timeout bounds a phase, for the bars of the time left; null if it has no option
 const LIMITS = {
   handshake: "handshake", header: "read_header", body: "body_grace", handler: "handler", write: "write_grace",
-  idle: "idle", drain: "drain", websocket: "ws_ping", tunnel: "idle",
+  idle: "idle", drain: "drain", websocket: "ws_ping", tunnel: "idle", closing: null,
 };
 
 const REASONS = {
