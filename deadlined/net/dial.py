@@ -18,7 +18,7 @@ from ..timing import sleep_until
 from .conn import Conn
 from .errors import note_name
 from .names import look_up_by, require_port
-from .race import Race
+from .race import Race, why_nobody_answered
 from .tls import TlsConn
 
 # seconds between two attempts at a full queue: the first is short because a working server accepts soon, the longest is
@@ -38,11 +38,15 @@ async def open_tcp_stream(host: str | bytes, port: int, *, deadline: float = mat
     require_port(port)
     await _require_time(deadline)
     race = Race(await look_up_by(deadline, host, port), deadline)
-    conn = await race.run()
-    if conn is None:
-        name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
-        raise race.failure(f"{name}:{port}")
-    return conn
+    try:
+        conn = await race.run()
+        if conn is None:
+            name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
+            raise why_nobody_answered(f"{name}:{port}", deadline, race.errors)
+        return conn
+    finally:
+        # the frames of an attempt's error refer to the race, also where a later attempt has won: a cycle
+        race.errors.clear()
 
 
 async def open_tls_stream(

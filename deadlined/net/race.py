@@ -36,7 +36,7 @@ class Race:
         self.errors: list[OSError] = []
 
     async def run(self) -> Conn | None:
-        """Return the first connection, None if every attempt has failed; `failure` says why."""
+        """Return the first connection, None if every attempt has failed; `errors` says why."""
         if len(self._addresses) == 1:
             await self._attempt(self._addresses[0])
             return self._winner
@@ -49,12 +49,6 @@ class Race:
                 self._winner.close()
             raise
         return self._winner
-
-    def failure(self, where: str) -> OSError:
-        """Return the error of a race that has ended without a connection. `errors` is empty from now on: the frames of
-        an error refer to this object, which would make a cycle."""
-        errors, self.errors = self.errors, []
-        return why_nobody_answered(where, self._deadline, errors)
 
     async def _run_in(self, attempts: Group) -> None:
         for address in self._addresses:

@@ -8,10 +8,14 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 
+import pytest
+
 from deadlined import DeadlineExceeded, open_tcp_stream
+from deadlined.net import dial
+from deadlined.net.names import AddressInfo
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.garbage import assert_leaves_no_garbage
-from tests.support.net import LOCALHOST, full_listener
+from tests.support.net import LOCALHOST, full_listener, local_listener
 
 # not a name, which is noticed where names are looked up
 NO_NAME = "a..b"
@@ -26,6 +30,24 @@ async def test_a_connection_that_is_refused(loop: Loop) -> None:
     with socket.socket() as bound:
         bound.bind((LOCALHOST, 0))
         await assert_leaves_no_garbage(lambda: dial(bound.getsockname()[1]))
+
+
+@on_each_loop
+async def test_a_connection_to_the_second_address(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As to "localhost", whose first address is often one of IPv6 that nobody listens on."""
+
+    async def look_up(*_: object) -> list[AddressInfo]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (LOCALHOST, number)) for number in (refused, port)]
+
+    async def connect() -> None:
+        (await open_tcp_stream("name.example", port)).close()
+
+    monkeypatch.setattr(dial, "look_up_by", look_up)
+    with socket.socket() as bound:
+        bound.bind((LOCALHOST, 0))
+        refused = bound.getsockname()[1]
+        async with local_listener() as (_, port):
+            await assert_leaves_no_garbage(connect)
 
 
 @on_each_loop
