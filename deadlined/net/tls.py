@@ -300,7 +300,7 @@ class TlsConn(ReadyCallback):
             raise closed_error("this side of the connection was ended with send_eof()")
         if self._unsent and not self._push():
             return 0
-        if isinstance(data, memoryview) and data.itemsize != 1:
+        if isinstance(data, memoryview) and data.nbytes != len(data):
             # it is sent by its bytes, as the kernel would
             data = data.cast("B")
         size = len(data)

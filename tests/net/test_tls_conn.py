@@ -217,8 +217,10 @@ async def test_a_view_of_wide_items_is_sent_by_its_bytes(autojump_clock: MockClo
             begun = client.try_send(memoryview(items)[:size])
             await client.send_all(items[:size].tobytes()[begun:])
         await client.send_all(memoryview(items))
+        # one of bytes, in rows
+        assert client.try_send(memoryview(b"abcdef").cast("B", (2, 3))) == 6
         await client.send_eof()
-    assert bytes(received) == items[:10].tobytes() + items[:40_000].tobytes() + items.tobytes()
+    assert bytes(received) == items[:10].tobytes() + items[:40_000].tobytes() + items.tobytes() + b"abcdef"
 
 
 async def test_a_cancelled_send_leaves_the_stream_whole(autojump_clock: MockClock) -> None:
