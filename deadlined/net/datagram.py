@@ -162,6 +162,9 @@ class PacketConn(trio.abc.AsyncResource):
         and in a forked child, where it closes the child's descriptor only."""
         self._host.close(self._desc)
         for half in [*self._look_ups]:
+            if not self._host.poller.is_open():
+                # as the poller has done with the socket's own: the task does not run any more
+                half.unpark()
             half.close()
         close_socket(self._socket)
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,16 @@ from deadlined import (
     Conn,
     DeadlineExceeded,
     Listener,
+    PacketConn,
     Timer,
     after_func,
     current_time,
+    open_udp,
     open_unix_listener,
     sleep,
     statistics,
 )
+from deadlined.net import datagram
 from deadlined.runtime import LOOPS, current_host, require_loop, run
 from deadlined.runtime.forking import inherited
 from tests.support.conformance import Loop, SteppedLoop, on_asyncio, on_each_loop
@@ -196,21 +199,34 @@ def test_connections_can_be_closed_after_their_loop(new_loop: NewLoop) -> None:
     gc.collect()
 
 
+class HangingLookUp:
+    """A look-up of a name that has no task of its own, and does not end."""
+
+    def __init__(self, *_: object) -> None:
+        self.is_over = False
+
+    async def run(self, wait: Callable[[], Awaitable[object]]) -> None:
+        await wait()
+
+
 @pytest.mark.parametrize("queue", ["heap4", "wheel"])
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop, SteppedLoop])
 def test_what_a_task_waits_for_can_be_closed_after_its_loop(
     new_loop: NewLoop, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def wait() -> tuple[Conn, Conn, Listener]:
+    async def wait() -> tuple[Conn, Conn, Listener, PacketConn]:
         conn, peer = await open_pair()
         listener = await open_unix_listener(tmp_path / "s")
+        packets = await open_udp("127.0.0.1")
         conn.set_deadline(current_time() + 3600)
         listener.set_deadline(current_time() + 1800)
         tasks.extend(map(asyncio.ensure_future, (conn.receive_some(), conn.send_all(bytes(2**22)), listener.accept())))
+        tasks.append(asyncio.ensure_future(packets.send_to(b"x", ("name.example", 9))))
         await asyncio.sleep(0.001)
-        return conn, peer, listener
+        return conn, peer, listener, packets
 
     monkeypatch.setenv("DEADLINED_QUEUE", queue)
+    monkeypatch.setattr(datagram, "LookUp", HangingLookUp)
     tasks: list[asyncio.Future[object]] = []
     loop = new_loop()
     opened = loop.run_until_complete(wait())
