@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from inspect import isawaitable
 from typing import Any
 
 from ..runtime import open_group
@@ -101,7 +102,7 @@ async def _handle(handler: Handler, conn: Conn, accepted: set[Conn]) -> None:
     accepted.discard(conn)
     try:
         running = handler(conn)
-        if not hasattr(running, "__await__"):
+        if not isawaitable(running):
             raise TypeError(f"serve_tcp needs an async function, and {handler!r} has returned {running!r}")
         await running
     finally:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import socket
+import types
+from collections.abc import Generator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 import trio
@@ -64,6 +67,19 @@ async def test_serve_tcp_wants_an_async_function(nursery: trio.Nursery) -> None:
 
     (listener,) = await nursery.start(serve)
     assert await ask(port_of(listener), b"") == b""
+
+
+async def test_serve_tcp_takes_a_coroutine_that_is_a_generator(nursery: trio.Nursery) -> None:
+    @types.coroutine
+    def greet(conn: Conn) -> Generator[Any, Any, None]:
+        yield from conn.send_all(b"hello").__await__()
+
+    async def serve(task_status: trio.TaskStatus[list[Listener]]) -> None:
+        await serve_tcp(greet, 0, host=LOCALHOST, task_status=task_status)
+
+    (listener,) = await nursery.start(serve)
+    assert await ask(port_of(listener), b"") == b"hello"
+    nursery.cancel_scope.cancel()
 
 
 async def test_serve_tcp_accepts_all_that_wait_in_one_turn(nursery: trio.Nursery) -> None:
