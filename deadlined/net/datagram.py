@@ -13,7 +13,7 @@ import trio
 from ..poll import Half
 from ..runtime import Event, current_host
 from .errors import close_socket
-from .names import AddressInfo, LookUp, look_up, numeric, require_port
+from .names import AddressInfo, LookUp, look_up, numeric, require_given, require_port
 from .side import Side, require_open
 from .sockets import require_plain
 
@@ -279,6 +279,8 @@ async def open_udp(host: str | None = None, port: int = 0, *, remote: tuple[str,
     family in common, or if the kernel refuses an address.
     """
     is_bound = remote is None or host is not None or port != 0
+    if remote is not None:
+        require_given(remote[0])
     local = await _resolve(host or None, port, stdlib.AI_PASSIVE) if is_bound else []
     peers = await _resolve(remote[0], remote[1]) if remote is not None else []
     family, address, peer = _choose(local, peers)

@@ -37,6 +37,12 @@ def require_host(host: str | bytes | None) -> None:
         raise no_such_host(host)
 
 
+def require_given(host: object) -> None:
+    """Raise TypeError for a host to connect to that is None: a setting that is missing would be this machine."""
+    if host is None:
+        raise TypeError("host must be a str or bytes, not None")
+
+
 def no_such_host(host: str | bytes | None) -> OSError:
     """Return the error for what cannot be the name of a host."""
     return stdlib.gaierror(stdlib.EAI_NONAME, f"this cannot be the name of a host: {host!r}")
@@ -64,9 +70,7 @@ def look_up_here(host: str | bytes | None, port: int, kind: int, flags: int = 0)
 async def look_up_by(deadline: float, host: str | bytes, port: int) -> list[AddressInfo]:
     """Return the addresses to connect to. OSError if there are none; DeadlineExceeded at `deadline`. A checkpoint only
     if `host` is a name."""
-    if host is None:
-        # a setting that is missing would be this machine
-        raise TypeError("host must be a str or bytes, not None")
+    require_given(host)
     found = numeric(host, port, stdlib.SOCK_STREAM)
     if found is not None:
         return found

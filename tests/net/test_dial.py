@@ -17,7 +17,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from deadlined import Conn, DeadlineExceeded, open_tcp_stream, open_unix_listener, open_unix_stream
+from deadlined import Conn, DeadlineExceeded, open_tcp_stream, open_udp, open_unix_listener, open_unix_stream
 from deadlined.net.race import why_nobody_answered
 from tests.support.net import (
     INF,
@@ -335,3 +335,5 @@ async def test_a_path_or_host_that_is_missing_is_a_mistake_of_the_program() -> N
     for host in hosts:
         with pytest.raises(TypeError, match="host must be"):
             await open_tcp_stream(host, 1)
+        with pytest.raises(TypeError, match="host must be"):
+            await open_udp(remote=(host, 1))
