@@ -25,8 +25,8 @@ Address = Any
 _INTERNET = (stdlib.AF_INET, stdlib.AF_INET6)
 
 # seconds between two attempts at the full queue of a unix socket that this one is not connected to: no event tells of
-# room there, and each attempt makes an event of this socket
-_RETRY_FIRST = 0.005
+# room there, and each attempt makes an event of this socket. The first is short because a peer that reads has room soon
+_RETRY_FIRST = 0.001
 _RETRY_MOST = 0.1
 
 # hosts with a meaning for `socket.sendto`: this machine, and all in its network
@@ -128,7 +128,8 @@ class PacketConn(trio.abc.AsyncResource):
     async def send_to(self, data: bytes, address: Address = None) -> None:
         """Send one datagram, whole or not at all, to `address`; None means the peer of a connected socket.
 
-        While there is no room for it, other tasks wait for their turn.
+        While there is no room for it, other tasks wait for their turn. A unix socket that sends much to one other is
+        better connected: the kernel tells of room in a full queue only then.
 
         A host that is a name is looked up for each datagram, without blocking, before its turn and until the write
         deadline: give an address to those that are many, or connect with `remote` of `open_udp`.
