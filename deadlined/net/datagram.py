@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket as stdlib
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,9 +13,9 @@ import trio
 
 from ..poll import Half
 from ..runtime import Event, current_host
-from .errors import close_socket
+from .errors import close_socket, note_name
 from .names import AddressInfo, LookUp, look_up, numeric, require_given, require_port
-from .side import Side, require_open
+from .side import Side, address_text, require_open
 from .sockets import require_plain
 
 # bytes; UDP's length field allows no more
@@ -277,7 +278,7 @@ async def open_udp(host: str | None = None, port: int = 0, *, remote: tuple[str,
     written "::ffff:192.0.2.1" there.
 
     Names are resolved without blocking. OSError if one cannot be resolved, if `host` and `remote` have no address
-    family in common, or if the kernel refuses an address.
+    family in common, or if the kernel refuses an address, which is its `filename` then.
     """
     is_bound = remote is None or host is not None or port != 0
     if remote is not None:
@@ -287,13 +288,22 @@ async def open_udp(host: str | None = None, port: int = 0, *, remote: tuple[str,
     family, address, peer = _choose(local, peers)
     socket = stdlib.socket(family, stdlib.SOCK_DGRAM)
     try:
-        if address is not None:
-            socket.bind(address)
-        if peer is not None:
-            socket.connect(peer)
+        _give(socket.bind, address)
+        _give(socket.connect, peer)
         return PacketConn(socket)
     except BaseException:
         socket.close()
+        raise
+
+
+def _give(call: Callable[[Address], object], address: Address) -> None:
+    """Call bind or connect, unless there is no address. The kernel does not say which one it means, the error does."""
+    if address is None:
+        return
+    try:
+        call(address)
+    except OSError as error:
+        note_name(error, address_text(address))
         raise
 
 

@@ -422,6 +422,16 @@ async def test_a_closed_one_stays_closed() -> None:
                 setter(INF)
 
 
+async def test_the_errors_of_opening_name_the_address() -> None:
+    async with await open_udp(LOCALHOST) as first:
+        port = first.socket.getsockname()[1]
+        with pytest.raises(OSError, match=f"in use: '{LOCALHOST}:{port}'$"):
+            await open_udp(LOCALHOST, port)
+    with pytest.raises(OSError, match=r": '255\.255\.255\.255:9'$"):
+        # a broadcast, for which the socket has no option
+        await open_udp(remote=("255.255.255.255", 9))
+
+
 # sockets of the caller
 
 
