@@ -35,7 +35,7 @@ from .hangup import Hangup
 from .last_resort import exit_now
 from .signals import ignore_stops
 from .starting import replaced_by
-from .tracebacks import is_of_application
+from .tracebacks import is_of_application, is_of_package
 
 # seconds after the drain's deadline in which the process may end by itself
 MARGIN = 2.0
@@ -177,7 +177,7 @@ class Stopper:
 
     def _end_process(self, limit: str) -> None:
         try:
-            why = (self._earned is not None and _waited_for()) or _main_place()
+            why = _main_place() or ("" if self._earned is None else _waited_for())
             print(f"deadlined: the process did not end within {limit}; ending it{why}", file=sys.stderr, flush=True)
         finally:
             # also if stderr is closed or broken
@@ -203,10 +203,10 @@ def _is_joined(thread: threading.Thread) -> bool:
 
 
 def _main_place() -> str:
-    """Say where the main thread is in the application; "" if it is not there."""
+    """Say where the main thread is in the application; "" if it is not there. A script that runs the server, as the
+    command is one, is not where it is."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None:
-        file = frame.f_code.co_filename
+    while frame is not None and not is_of_package(file := frame.f_code.co_filename):
         if is_of_application(file):
             return f"; it is busy in {file}, line {frame.f_lineno}, in {frame.f_code.co_name}"
         frame = frame.f_back

@@ -34,12 +34,15 @@ _FRAME = re.compile(r'((?:[ |]*\| )?)  File "(.*)", line \d+')
 _GROUP_BARS = re.compile(r"^[ |]*\| ")
 
 
-def is_of_server(file: str) -> bool:
-    """Return True for a file of this package, or of the import system."""
-    if _imports(file) or file.endswith("/runpy.py"):
-        return True
+def is_of_package(file: str) -> bool:
+    """Return True for a file of this package."""
     # compiled code names its files relative to where it was compiled
     return file.startswith(("deadlined/", f"{_OURS}/"))
+
+
+def is_of_server(file: str) -> bool:
+    """Return True for a file of this package, or of the import system."""
+    return _imports(file) or file.endswith("/runpy.py") or is_of_package(file)
 
 
 def is_of_application(file: str) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -55,12 +56,13 @@ async def leave_an_executor(send):
     await answer(send)
 
 async def leave_a_process(send):
-    CHILDREN.Process(target=time.sleep, args=(20,), name="left child").start()
+    CHILDREN.Process(target=outlive, name="left child").start()
     await answer(send)
 
 async def block_at_exit(send):
+    await leave_a_process(send)
+    # before Python waits for that
     atexit.register(block_now)
-    await answer(send)
 
 async def leave_a_thread_and_wait(send):
     threading.Thread(target=threading.Event().wait, name="left over").start()
@@ -77,6 +79,11 @@ async def busy(send):
 async def endless(send):
     print("busy", file=sys.stderr, flush=True)
     await sleep(3600)
+
+async def endure(send):
+    print("busy", file=sys.stderr, flush=True)
+    with trio.CancelScope(shield=True):
+        await trio.sleep(3600)
 
 def block_now():
     time.sleep(20)
@@ -383,6 +390,17 @@ def test_what_holds_the_end_is_named(start: Starter, path: str, why: str) -> Non
     process.signal()
     code, err = process.end()
     assert (code, err.count(why)) == (0, 1)
+
+
+def test_the_script_that_runs_the_command_is_not_what_holds_the_end(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("from deadlined.__main__ import run\nrun()\n")
+    command = [sys.executable, "script.py", "serve", "--port", "0"]
+    with launched("bad:app", "--loop", "trio", "--drain", "10ms", command=command, cwd=tmp_path) as started:
+        process = Process(started)
+        with process.begin("/endure"):
+            process.wait_until_busy()
+            process.signal()
+            assert process.end() == (1, "deadlined: the process did not end within the drain of 0.01 s; ending it\n")
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
