@@ -356,7 +356,8 @@ class Attempt(ConnectionUser):
             return UpstreamError(Failure.IDLE_TIMEOUT, "the upstream has not gone on with its response")
         refusal = self._refusal if upload is None else upload.error
         if refusal is not None:
-            return refusal
+            # not the one that is kept: the traceback of what is raised refers to this object
+            return UpstreamError(refusal.failure, refusal.detail)
         if progress.deadline <= self._shared.clock.now():
             return UpstreamError(Failure.TRY_TIMEOUT, "the upstream has not answered this try in time")
         return UpstreamError(Failure.FIRST_BYTE_TIMEOUT, "the upstream has not answered in time")

@@ -320,3 +320,26 @@ async def test_an_upload_that_the_upstream_breaks_leaves_no_cycle(loop: Loop) ->
             await loop.settle()
 
         await assert_leaves_no_garbage(upload)
+
+
+@on_each_loop
+@pytest.mark.parametrize("how", ["not taken", "left"])
+async def test_an_upload_that_ends_in_its_middle_leaves_no_cycle(loop: Loop, how: str) -> None:
+    """The upstream does not take it, or the client leaves."""
+    async with guarding(loop, upstream_idle=1) as guarded:
+
+        async def upload() -> None:
+            client, peer = await guarded.begin(post(10_000_000))
+            await peer.head()
+            if how == "left":
+                client.reset()
+                assert await peer.end() == "reset"
+            else:
+                await client.send(bytes(10_000_000))
+                assert await problem(client) == (504, "upstream_idle_timeout")
+                client.conn.close()
+            peer.conn.close()
+            await guarded.site.until(lambda: not guarded.site.server.open_connections)
+            await loop.settle()
+
+        await assert_leaves_no_garbage(upload)

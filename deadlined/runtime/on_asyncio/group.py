@@ -25,7 +25,11 @@ class AsyncioGroup(Group):
         return self
 
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> bool | None:
-        await self._group.__aexit__(kind, error, traceback)
+        try:
+            await self._group.__aexit__(kind, error, traceback)
+        except BaseExceptionGroup as failures:
+            # before Python 3.13 the frame that raises it keeps it, and its traceback that frame
+            raise failures.with_traceback(None) from None
         if error is not None:
             # compiled code that has suspended here would not find it again
             raise error
