@@ -156,7 +156,8 @@ class ReceivingExchange(ExchangeFacts):
         """Let the rest of the body, which the handler has left, come for LINGER seconds at most, because the server
         drains. A further call does not prolong that."""
         self._read_by = min(self.read_by, self._host.clock.now() + LINGER)
-        if self._receiving:
+        # as in `set_read_deadline`
+        if self._receiving and not self._waits_end:
             self._host.move(Phase.BODY, self._read_by)
 
     def _rest_has_come(self) -> bool:

@@ -8,8 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from deadlined.http import Disconnected, Exchange, Limits, Phase, Reason
+from deadlined.http import Disconnected, Exchange, HttpServer, Limits, Phase, Reason
 from deadlined.http.policy import LINGER, LINGER_MOST, LINGER_RATE
+from deadlined.http.state import FINISHING
 from tests.support.handlers import KIB, never
 from tests.support.http import CHUNKED_POST, GET, LAST_GET, Client, Site, answer, hello, only, post, serving
 from tests.support.websocket import TEXT, Told, close_frame, frame, handler, raw
@@ -199,6 +200,42 @@ async def test_a_peer_that_keeps_sending_what_was_answered_does_not_hold_a_drain
             assert trio.current_time() <= max(handled, 5) + 2 * LINGER
             nursery.cancel_scope.cancel()
         assert not site.server.was_cut
+
+
+class DrainOfAReceive(trio.abc.Instrument):
+    """Begins the drain in the moment in which a handler has left, and what its other task receives was ended."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if any(connection.state == FINISHING for connection in self._server._connections):
+            self._server.shutdown()
+
+
+async def test_a_drain_does_not_let_a_task_that_the_handler_has_left_receive_on(autojump_clock: MockClock) -> None:
+    async def listen(exchange: Exchange, told: trio.Event) -> None:
+        with pytest.raises(Disconnected, match="goes on without the handler"):
+            await exchange.receive()
+        told.set()
+
+    async with trio.open_nursery() as others:
+        told = trio.Event()
+
+        async def leaves(exchange: Exchange) -> None:
+            others.start_soon(listen, exchange, told)
+            await wait_all_tasks_blocked()
+            await hello(exchange)
+
+        async with serving(leaves, only(drain=60)) as site:
+            trio.lowlevel.add_instrument(DrainOfAReceive(site.server))
+            client = await site.connect()
+            await client.send(post(5))
+            await told.wait()
+            assert trio.current_time() == 0
+            await client.send(b"12345")
+            assert (await client.response()).status == 200
+            assert await site.reason() is Reason.DONE
 
 
 async def test_a_peer_that_sends_all_its_body_first_still_reads_the_response(autojump_clock: MockClock) -> None:
