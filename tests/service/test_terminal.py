@@ -151,7 +151,9 @@ def test_a_drain_says_what_it_waits_for_and_a_second_ctrl_c_cuts_it(tmp_path: Pa
         terminal.wait_for("^busy$")
         terminal.press(CTRL_C)
         terminal.wait_for(r"SIGINT: draining for at most 1 h; 1 connection open\. Ctrl-C again cuts them\.$")
-        terminal.wait_for(r"draining, 59 min \d+ s left: 1 connection \(1 waiting for the application\)$")
+        terminal.wait_for(
+            r"draining, 59 min \d+ s left: 1 connection \(1 waiting for the application\); requests: 1 of /$"
+        )
         terminal.press(CTRL_C)
         assert terminal.end() == 4
     assert re.search(r" -  .*  drain: cut by the end of the drain after ", terminal.text)
