@@ -41,8 +41,7 @@ class Lifespan:
     (SystemExit, or asyncio's CancelledError because it has cancelled its own task). What it raises later is logged, and
     requests are served. KeyboardInterrupt passes. At the end it gets `lifespan.shutdown` and `grace` seconds to finish,
     one of them at most to return after `lifespan.shutdown.complete`, unless `shut_down` has done that; then it is
-    cancelled. With the `mode` "off" it is told nothing, and the state is
-    empty. ValueError for any other mode.
+    cancelled. With the `mode` "off" it is told nothing, and the state is empty. ValueError for any other mode.
 
     `state` is an attribute, too, from the beginning. `error` is what the application raised before it had started, None
     if nothing.

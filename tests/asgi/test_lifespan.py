@@ -116,6 +116,24 @@ async def test_a_shutdown_that_hangs_is_cut_by_the_grace(
     assert "did not finish its lifespan shutdown within 7 s" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("does", "grace", "waited"),
+    [("goes on", 5.0, 1.0), ("goes on", 0.5, 0.5), ("receives", 5.0, 0.0), ("closes", 5.0, 0.25)],
+)
+async def test_what_is_around_the_application_has_a_second_to_close_unless_it_waits_for_a_message(
+    does: str, grace: float, waited: float, autojump_clock: MockClock
+) -> None:
+    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
+        await Told()(scope, receive, send)
+        if does == "receives":
+            await receive()
+        await trio.sleep(0.25 if does == "closes" else 100)
+
+    async with Lifespan(middleware, grace):
+        begun = trio.current_time()
+    assert trio.current_time() == begun + waited
+
+
 async def test_the_grace_can_be_changed_while_it_runs(autojump_clock: MockClock) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
