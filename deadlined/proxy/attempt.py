@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import DeadlineExceeded
 from ..http import Exchange
 from .connection import ConnectionUser, UpstreamConnection
-from .errors import Failure, UpstreamError
+from .errors import Failure, UpstreamError, bare
 from .fields import required_upgrade, response_fields
 from .options import INF
 from .progress import Progress
@@ -248,8 +248,7 @@ class Attempt(ConnectionUser):
         try:
             await connection.send(b"".join(self._parts), progress, True)
         except UpstreamError as error:
-            # its traceback would refer to this object
-            return error.with_traceback(None)
+            return bare(error)
         return None
 
     async def _upload_and_respond(self, connection: UpstreamConnection, progress: Progress) -> None:

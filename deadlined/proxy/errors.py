@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 
 class Failure(StrEnum):
@@ -65,6 +65,16 @@ class Overloaded(Exception):  # noqa: N818, named after what happened
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.detail = detail
+
+
+_Kept = TypeVar("_Kept", bound=Exception)
+
+
+def bare(error: _Kept) -> _Kept:
+    """Return `error`, which the caller keeps or returns, without what refers to the frames that have raised it: they
+    refer to who keeps it, and since Python 3.12 also to who called them."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def may_repeat(error: UpstreamError, method: str, has_body: bool, tries: int) -> bool:

@@ -17,7 +17,7 @@ from typing import Final
 from ..http import Disconnected, Exchange, Responder, ResponseCut, answer_problem, request_head
 from ..timing import sleep
 from .attempt import Attempt
-from .errors import PAUSE, Failure, Overloaded, UpstreamError, may_repeat
+from .errors import PAUSE, Failure, Overloaded, UpstreamError, bare, may_repeat
 from .hops import COUNTED, final_answer
 from .shared import Shared
 from .upstream import Upstream
@@ -87,7 +87,7 @@ class Forwarder(Responder):
         try:
             upstream = await shared.balancer.acquire(self._failed, shared.timeouts.upstream_queue)
         except Overloaded as full:
-            return full
+            return bare(full)
         return await self._finish(self._new_attempt(upstream))
 
     async def _finish(self, attempt: Attempt) -> UpstreamError | Overloaded | None:
@@ -96,9 +96,9 @@ class Forwarder(Responder):
             await attempt.run()
         except UpstreamError as error:
             self._note_failure(attempt.upstream, error)
-            return error
+            return bare(error)
         except Overloaded as full:
-            return full
+            return bare(full)
         return None
 
     def _new_attempt(self, upstream: Upstream) -> Attempt:

@@ -19,7 +19,7 @@ from ..http.transport import peer_name
 from ..timing import sleep
 from .address import Address
 from .base import BaseProxy
-from .errors import PAUSE, TRIES, Failure, Overloaded, UpstreamError
+from .errors import PAUSE, TRIES, Failure, Overloaded, UpstreamError, bare
 from .options import ProxyLimits, ProxyTimeouts
 from .raw_tunnel import RawTunnel
 from .shared import Shared
@@ -87,7 +87,7 @@ class _Joint:
         try:
             upstream = await shared.balancer.acquire(self._failed, shared.timeouts.upstream_queue)
         except Overloaded as full:
-            return full
+            return bare(full)
         self._tries += 1
         try:
             return await self._join(upstream)
@@ -101,9 +101,9 @@ class _Joint:
             connection = await upstream.connect(clock.now() + timeouts.upstream_connect)
         except UpstreamError as error:
             self._note_failure(upstream, error)
-            return error
+            return bare(error)
         except Overloaded as full:
-            return full
+            return bare(full)
         try:
             await self._tunnel(upstream, RawTunnel(connection, upstream, clock, timeouts.upstream_idle))
         finally:

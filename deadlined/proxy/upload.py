@@ -9,7 +9,7 @@ from typing import Final
 from ..http import LAST_CHUNK, Exchange, chunk
 from ..runtime import Group, checkpoint, open_group, within
 from .connection import UpstreamConnection
-from .errors import UpstreamError
+from .errors import UpstreamError, bare
 from .progress import Progress
 
 # pieces that have come already are joined until there are so many bytes
@@ -68,8 +68,7 @@ class Upload:
         try:
             await self._send()
         except UpstreamError as error:
-            # its traceback would refer to this object
-            self.error = error.with_traceback(None)
+            self.error = bare(error)
         self._progress.note_sent(refused=self.error is not None)
         if self._response_done:
             # the upstream has nothing to do any more, whatever the client has taken
