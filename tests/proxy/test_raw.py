@@ -16,7 +16,7 @@ from tests.support.conformance import Loop, on_each_loop, on_loops
 from tests.support.garbage import assert_leaves_no_garbage
 from tests.support.http import Client
 from tests.support.net import LOCALHOST, SERVER_NAME, certificates
-from tests.support.proxy import Guarded, Peer, guarding
+from tests.support.proxy import Guarded, Peer, end, guarding
 
 # what looks like HTTP, and what does not
 GARBAGE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n\x00\xff\x16\x03\x01 HTTP/9\r\n" * 3
@@ -500,16 +500,7 @@ async def test_a_raw_connection_that_has_ended_leaves_no_cycle(loop: Loop, how: 
 
         async def pass_by() -> None:
             client, peer = await joined(guarded)
-            if how == "reset":
-                client.reset()
-            else:
-                await peer.conn.send_eof()
-                await client.conn.send_eof()
-                assert await client.end() == "eof"
-            await peer.end()
-            client.conn.close()
-            peer.conn.close()
-            await guarded.site.until(lambda: not guarded.site.server.open_connections)
+            await end(guarded, client, peer, how)
             await loop.settle()
 
         await assert_leaves_no_garbage(pass_by)

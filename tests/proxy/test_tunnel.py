@@ -17,7 +17,7 @@ from tests.support.conformance import Loop, in_virtual_time, on_each_loop
 from tests.support.garbage import assert_leaves_no_garbage
 from tests.support.http import GET, Client
 from tests.support.net import SERVER_NAME, certificates
-from tests.support.proxy import INF, OK, Guarded, Peer, guarding
+from tests.support.proxy import INF, OK, Guarded, Peer, end, guarding
 
 UPGRADE = (
     b"GET /chat HTTP/1.1\r\nhost: x\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\n"
@@ -505,16 +505,7 @@ async def test_a_tunnel_that_has_ended_leaves_no_cycle(loop: Loop, how: str) -> 
 
         async def pass_by() -> None:
             client, peer = await tunnelled(guarded)
-            if how == "reset":
-                client.reset()
-            else:
-                await peer.conn.send_eof()
-                await client.conn.send_eof()
-                assert await client.end() == "eof"
-            await peer.end()
-            client.conn.close()
-            peer.conn.close()
-            await guarded.site.until(lambda: not guarded.site.server.open_connections)
+            await end(guarded, client, peer, how)
             await loop.settle()
 
         await assert_leaves_no_garbage(pass_by)

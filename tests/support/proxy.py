@@ -194,6 +194,20 @@ async def guarding(
             upstream.close()
 
 
+async def end(guarded: Guarded, client: Client, peer: Peer, how: str) -> None:
+    """End a tunnel by the client's reset, or by the end of both sides, and wait until the guard has forgotten it."""
+    if how == "reset":
+        client.reset()
+    else:
+        await peer.conn.send_eof()
+        await client.conn.send_eof()
+        assert await client.end() == "eof"
+    await peer.end()
+    client.conn.close()
+    peer.conn.close()
+    await guarded.site.until(lambda: not guarded.site.server.open_connections)
+
+
 def fail_to_connect(monkeypatch: pytest.MonkeyPatch, upstream: Played, code: int) -> None:
     """Let connects to `upstream` fail with this error of the kernel."""
     before = race.connect
