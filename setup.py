@@ -167,8 +167,7 @@ def extensions() -> list[Extension]:
         return []
 
 
-# Any function of a shared library could be replaced from outside. Nobody does that here: so they can call each other
-# directly, and be compiled into one another.
+# Nobody replaces our functions from outside: so they may call each other directly, and be compiled into one another.
 ONE_LIBRARY = ["-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt"] if sys.platform == "linux" else []
 
 # All of mypyc's C is one file, which one processor would compile. What the linker compiles is done by all.
