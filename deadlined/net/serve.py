@@ -9,7 +9,8 @@ from typing import Any
 
 from ..runtime import open_group
 from .conn import Conn
-from .listener import Listener, open_tcp_listeners
+from .listen import open_tcp_listeners
+from .listener import Listener
 
 # connections accepted in one turn of the event loop. One per turn would starve newcomers: beside 200 busy clients the
 # last of 200 new ones waited 4 to 7 seconds for an HTTP server, and 0.63 with 32 per turn

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from ..net import Listener, open_tcp_listeners, open_unix_listener
-from ..net.listener import listening_sockets, listening_unix_socket
+from ..net.listen import listening_sockets, listening_unix_socket
 from ..net.sockets import listens
 from .binding import cannot_listen
 from .config import ServeConfig

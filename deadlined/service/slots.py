@@ -24,7 +24,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import TypeGuard
 
-from ..net.listener import bind, listening_sockets, sockets_for, spreading_option
+from ..net.listen import bind, listening_sockets, sockets_for, spreading_option
 from ..net.names import look_up_here
 from .config import ServeConfig
 from .config.binds import Bind, TcpBind

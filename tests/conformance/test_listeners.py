@@ -28,7 +28,7 @@ from deadlined import (
     serve_tcp,
 )
 from deadlined.net import race
-from deadlined.net.listener import listening_sockets
+from deadlined.net.listen import listening_sockets
 from deadlined.net.names import AddressInfo
 from tests.support.conformance import Loop, in_virtual_time, on_each_loop, on_loops, pretend
 from tests.support.net import (

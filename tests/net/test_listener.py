@@ -24,7 +24,7 @@ from deadlined import (
     open_udp,
     open_unix_listener,
 )
-from deadlined.net.listener import listening_sockets, sockets_for
+from deadlined.net.listen import listening_sockets, sockets_for
 from tests.support.net import (
     BACKOFF,
     INF,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deadlined.net.listener import listening_sockets
+from deadlined.net.listen import listening_sockets
 from deadlined.service import StartupError
 from deadlined.service.config import ServeConfig
 from deadlined.service.listening import with_chosen_ports

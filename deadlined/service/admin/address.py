@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...net.listener import bind, listening_unix_socket, sockets_for
+from ...net.listen import bind, listening_unix_socket, sockets_for
 from ...net.names import look_up_here
 from ..binding import cannot_listen
 from ..config.binds import UnixBind, needs_token, parse_admin
