@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 
 from ..errors import DeadlineExceeded
 from ..net import Conn
-from ..net.sockets import unsent
+from ..net.sockets import join_host_port, unsent
 from ..runtime import checkpoint
 from .tls_facts import TlsFacts
 
@@ -217,6 +217,4 @@ def peer_name(address: tuple[str, int] | None) -> str:
     if address is None:
         return "unix"
     host, port = address
-    if not port:
-        return host
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_host_port(host, port) if port else host

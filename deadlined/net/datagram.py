@@ -15,8 +15,8 @@ from ..poll import Half
 from ..runtime import Event, current_host
 from .errors import close_socket, note_name
 from .names import AddressInfo, LookUp, look_up, numeric, require_given, require_port
-from .side import Side, address_text, require_open
-from .sockets import require_plain
+from .side import Side, require_open
+from .sockets import address_text, require_plain
 
 # bytes; UDP's length field allows no more
 MAX_DATAGRAM = 65535

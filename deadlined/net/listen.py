@@ -18,8 +18,7 @@ from ..timing import sleep
 from .errors import note_name
 from .listener import Listener
 from .names import AddressInfo, look_up, look_up_here, require_port
-from .side import address_text
-from .sockets import set_options
+from .sockets import address_text, set_options
 from .stale import remove_stale
 
 

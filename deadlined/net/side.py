@@ -28,7 +28,7 @@ from ..runtime import Host, Parking, ReadyCallback, Turn
 from ..timers import Timer
 from ..timers.timer import INF
 from .errors import BrokenResourceError, BusyResourceError, closed_error
-from .sockets import is_readable
+from .sockets import address_text, is_readable
 
 
 class Side:
@@ -214,9 +214,3 @@ def _peer(socket: stdlib.socket) -> object:
         # it has left
         return None
     return address_text(name) if isinstance(name, tuple) and isinstance(name[0], str) else repr(name)
-
-
-def address_text(address: Any) -> str:
-    """Return host and port, which an address over TCP or UDP begins with, as people write them."""
-    host, port = address[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

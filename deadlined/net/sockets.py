@@ -166,6 +166,16 @@ def longest_path(platform: str = sys.platform) -> int:
     return 107 if platform == "linux" else 103
 
 
+def join_host_port(host: str, port: int) -> str:
+    """Return host and port as people and URLs write them: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def address_text(address: Any) -> str:
+    """Return host and port, which an address over TCP or UDP begins with, as people write them."""
+    return join_host_port(address[0], address[1])
+
+
 def unsent(socket: stdlib.socket) -> int:
     """Return how many bytes the kernel holds that it was given and that the peer's has not taken: over TCP those that
     are not acknowledged. 0 where the system cannot tell, and once the socket is closed."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..net import Conn, open_tcp_stream, open_unix_stream
-from ..net.sockets import longest_path
+from ..net.sockets import join_host_port, longest_path
 from ..value import Value
 
 # what is allowed, for error messages
@@ -53,7 +53,7 @@ class Address(Value):
     def __str__(self) -> str:
         if self.path:
             return f"{_UNIX}{self.path}"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_host_port(self.host, self.port)
 
     @property
     def authority(self) -> bytes:

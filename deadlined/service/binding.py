@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ..net.sockets import join_host_port
 from .errors import CANNOT_BIND, StartupError
 from .style import harmless
 
@@ -44,7 +45,7 @@ _HINTS = {
 def cannot_listen(error: OSError, *, uds: str | None, host: str, port: int, option: str | None = None) -> StartupError:
     """Make the error of a service that cannot listen on the unix socket `uds` or, if that is None, on `host` and
     `port`. `option` has said where to listen, --uds or --host and --port if it is None."""
-    where = uds if uds is not None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    where = join_host_port(host, port) if uds is None else uds
     options = _Options(option or ("--port" if uds is None else "--uds"), option or "--host")
     hint = _hint(error, uds, port, options)
     return StartupError(f"cannot listen on {where}: {_why(error)}{'; ' if hint else ''}{hint}", CANNOT_BIND)

@@ -7,7 +7,7 @@ import os
 import re
 from typing import Final, NamedTuple
 
-from ...net.sockets import longest_path
+from ...net.sockets import join_host_port, longest_path
 
 # what is allowed, for error messages
 ALLOWED: Final = "write 127.0.0.1:8000, [::1]:8000, unix:/run/x.sock or fd://3"
@@ -27,7 +27,7 @@ class TcpBind(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_host_port(self.host, self.port)
 
 
 class UnixBind(NamedTuple):
