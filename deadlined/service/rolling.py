@@ -16,7 +16,7 @@ Cost       Up to twice as many processes as there should be, and one.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 
 class Member(Protocol):
@@ -27,6 +27,9 @@ class Member(Protocol):
     generation: int
     ready: bool
     leaving: bool
+
+
+_Member = TypeVar("_Member", bound=Member)
 
 
 def missing(members: Collection[Member], wanted: int) -> int | None:
@@ -46,7 +49,7 @@ def outdated(members: Collection[Member], wanted: int, generation: int) -> int |
     return min((number for number, latest in newest.items() if latest < generation and number <= wanted), default=None)
 
 
-def superfluous(members: Collection[Member], wanted: int, generation: int) -> list[Member]:
+def superfluous(members: Collection[_Member], wanted: int, generation: int) -> list[_Member]:
     """Return the processes that must leave now. `members` is in the order in which they were started. One that leaves
     already does not count. Another one must leave if
 
@@ -61,7 +64,7 @@ def superfluous(members: Collection[Member], wanted: int, generation: int) -> li
     enough = all(number in newest for number in range(1, wanted + 1))
     # the numbers of processes that serve or were started earlier
     others = set(newest)
-    found: list[Member] = []
+    found: list[_Member] = []
     for one in staying:
         replaced = one.number in newest and one.generation < newest[one.number]
         late = one.number in others and not one.ready and one.generation < generation

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from ..timing import Timer, after_func
 from .frames import ASK
@@ -83,7 +83,7 @@ class SupervisorWatchdog:
         """When `tick` must be called; `inf` for never."""
         return min(self._sign_at, self._ask_at, self._resend_at if self._notifier.unsent else math.inf)
 
-    def tick(self, workers: Mapping[int, WorkerProcess], now: float) -> bool:
+    def tick(self, workers: Iterable[WorkerProcess], now: float) -> bool:
         """Tell the service manager what it is to know, ask the worker processes, and kill those that hang, if it is
         time. `now`: absolute seconds of any clock. Return True if another process is silent now, or one no longer."""
         if self._notifier.unsent and now >= self._resend_at:
@@ -97,32 +97,32 @@ class SupervisorWatchdog:
         self._ask_at = now + self._period
         self._awake.advance(now)
         # a startup has no limit, and a drain has its own
-        asked = [(pid, one) for pid, one in workers.items() if one.ready and not one.leaving and not one.killed]
-        changed = [self._check(pid, worker) for pid, worker in asked]
+        asked = [one for one in workers if one.ready and not one.leaving and not one.killed]
+        changed = [self._check(worker) for worker in asked]
         return any(changed)
 
-    def _check(self, pid: int, worker: WorkerProcess) -> bool:
+    def _check(self, worker: WorkerProcess) -> bool:
         """Decide about a process, and ask it. Return True if it has become silent, or is so no longer."""
         verdict = worker.silence.judge(self._awake.seconds, self._limit)
         if verdict is Verdict.HANGS:
-            self._kill(pid, worker)
+            self._kill(worker)
         worker.silence.asked(self._awake.seconds)
         worker.channel.send(ASK)
         silent = verdict is not Verdict.ANSWERS
         if silent == worker.silent:
             return False
         worker.silent = silent
-        self._overseer.is_silent(pid, silent)
+        self._overseer.is_silent(worker.pid, silent)
         return True
 
-    def _kill(self, pid: int, worker: WorkerProcess) -> None:
+    def _kill(self, worker: WorkerProcess) -> None:
         self._log(
             "worker does not answer: killed",
             level="error",
             number=worker.number,
-            pid=pid,
+            pid=worker.pid,
             silent=round(worker.silence.seconds(self._awake.seconds), 3),
             **worker.block.since(worker.answered_at),
         )
         worker.killed = True
-        os.kill(pid, signal.SIGKILL)
+        os.kill(worker.pid, signal.SIGKILL)

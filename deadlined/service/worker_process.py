@@ -23,6 +23,7 @@ class WorkerProcess:
     it has not answered; `silent`: it does not answer now; `killed`: for that. `answered_at`: the time of its last
     answer. The rest is as `rolling.Member` says."""
 
+    pid: int
     channel: Channel
     started: float
     number: int
@@ -47,14 +48,13 @@ class WorkerProcess:
         self.kill_at = min(self.kill_at, time.monotonic() + 2 * MARGIN)
         self.channel.send(END)
 
-    def facts(self, pid: int, code: int) -> dict[str, object]:
+    def dismiss(self) -> None:
+        """Have it drain, because others replace or outlive it. SIGHUP, which comes first, tells it that it need not end
+        soon; under nohup it is ignored."""
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            os.kill(self.pid, number)
+
+    def facts(self, code: int) -> dict[str, object]:
         """Return what the log says of its end, which was now. `code` below 0 is the number of a signal."""
         how: dict[str, object] = {"code": code} if code >= 0 else {"signal": signal_name(-code)}
-        return {"number": self.number, "pid": pid, **how, "lived": round(time.monotonic() - self.started, 3)}
-
-
-def dismiss(pid: int) -> None:
-    """Have a worker process drain that others replace or outlive. SIGHUP, which comes first, tells it that it need not
-    end soon; under nohup it is ignored."""
-    for number in (signal.SIGHUP, signal.SIGTERM):
-        os.kill(pid, number)
+        return {"number": self.number, "pid": self.pid, **how, "lived": round(time.monotonic() - self.started, 3)}

@@ -21,6 +21,7 @@ import selectors
 import signal
 import socket
 import time
+from collections.abc import Collection
 from functools import partial
 
 import msgspec
@@ -45,7 +46,7 @@ from .slots import Slots, assign
 from .stopping import MARGIN
 from .waiting import at_once
 from .watchdog import SupervisorWatchdog
-from .worker_process import WorkerProcess, dismiss
+from .worker_process import WorkerProcess
 
 # more are a mistake, such as SIGTTIN sent in a loop
 MOST = 1000
@@ -116,7 +117,7 @@ class Supervisor:
                 return self._code
             self._wait()
             self._overseer.tick()
-            if self._watchdog.tick(self._workers, time.monotonic()):
+            if self._watchdog.tick(self._workers.values(), time.monotonic()):
                 self._assign()
             self._reap()
             self._dismiss()
@@ -176,7 +177,7 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_SETMASK, before | START.held)
         theirs.close()
         channel = Channel(ours, self._selector, partial(self._deliver, pid))
-        self._workers[pid] = WorkerProcess(channel, time.monotonic(), number, self._generation, block)
+        self._workers[pid] = WorkerProcess(pid, channel, time.monotonic(), number, self._generation, block)
         self._overseer.joined(pid, number, channel.send)
         return None
 
@@ -224,7 +225,7 @@ class Supervisor:
                 self._reload_later = False
                 self.reload("SIGHUP")
         elif kind == LEAVING and not worker.leaving:
-            self._leaves(pid, worker)
+            self._leaves(worker)
             self._backoff.ended(worker.started, time.monotonic())
         elif kind == TELL:
             worker.answered()
@@ -276,9 +277,8 @@ class Supervisor:
         if self._stopping:
             return
         for worker in rolling.superfluous(self._workers.values(), self._number, self._generation):
-            pid = next(pid for pid, one in self._workers.items() if one is worker)
-            dismiss(pid)
-            self._leaves(pid, self._workers[pid])
+            worker.dismiss()
+            self._leaves(worker)
         done = rolling.complete(self._workers.values(), self._number, self._generation)
         if done and not self._announced:
             self._announced = True
@@ -287,20 +287,20 @@ class Supervisor:
             self._rolling = False
             self._log("workers replaced", workers=self._number)
 
-    def _leaves(self, pid: int, worker: WorkerProcess) -> None:
+    def _leaves(self, worker: WorkerProcess) -> None:
         """Note that a worker process drains. Its own watchdog ends it one MARGIN after the drain."""
         worker.leaving = True
         worker.kill_at = min(worker.kill_at, time.monotonic() + self._configuration.config.timeouts.drain + 2 * MARGIN)
         # it closes its listeners by itself
         worker.slots.clear()
-        self._overseer.leaves(pid)
+        self._overseer.leaves(worker.pid)
         self._assign()
 
     def _assign(self) -> None:
         """Tell the worker processes which slots they accept from, where that has changed. A silent one keeps its."""
         if self._stopping:
             return
-        serving = {pid: one.number for pid, one in self._newest().items()}
+        serving = {worker.pid: worker.number for worker in self._newest()}
         for pid, slots in assign(len(self._slots), serving).items():
             worker = self._workers[pid]
             added, removed = sorted(slots - worker.slots), sorted(worker.slots - slots)
@@ -314,10 +314,10 @@ class Supervisor:
                 [each.fileno() for found in sockets.values() for each in found],
             )
 
-    def _newest(self) -> dict[int, WorkerProcess]:
+    def _newest(self) -> Collection[WorkerProcess]:
         """Return the worker processes that serve, stay and answer, for each number the latest."""
-        found = ((pid, one) for pid, one in self._workers.items() if one.ready and not one.leaving and not one.silent)
-        return dict({worker.number: (pid, worker) for pid, worker in found}.values())
+        found = (one for one in self._workers.values() if one.ready and not one.leaving and not one.silent)
+        return {worker.number: worker for worker in found}.values()
 
     # the end
 
@@ -336,11 +336,11 @@ class Supervisor:
         self._stopping = True
         self._notifier.stopping(f"{name}: worker processes drain")
         self._log("stopping the workers", signal=name, workers=len(self._workers))
-        for pid, worker in self._workers.items():
+        for worker in self._workers.values():
             # a process keeps its pid until it is reaped
-            os.kill(pid, signal.SIGTERM)
+            os.kill(worker.pid, signal.SIGTERM)
             worker.channel.send(STOP)
-            self._leaves(pid, worker)
+            self._leaves(worker)
         # they accept what waits; later connections are refused
         self._slots.close()
 
@@ -364,14 +364,14 @@ class Supervisor:
             self._code = before_serving(code, stopping=False)
             if code < 0 < self._code:
                 # else it has written the reason itself
-                self._log("the first worker was killed before it served", level="error", **worker.facts(pid, code))
+                self._log("the first worker was killed before it served", level="error", **worker.facts(code))
         else:
-            self._replaced(pid, worker, code)
+            self._replaced(worker, code)
             self._assign()
 
-    def _replaced(self, pid: int, worker: WorkerProcess, code: int) -> None:
+    def _replaced(self, worker: WorkerProcess, code: int) -> None:
         """Log the end of a worker process, and wait before the next start if it did not live long."""
-        facts = worker.facts(pid, code)
+        facts = worker.facts(code)
         newcomer = rolling.replaces(worker, self._workers.values())
         if newcomer and worker.generation == self._generation:
             self._give_up(facts)
@@ -389,9 +389,9 @@ class Supervisor:
             worker.generation = self._generation
 
     def _kill_overdue(self) -> None:
-        overdue = [pid for pid, worker in self._workers.items() if time.monotonic() >= worker.kill_at]
+        overdue = [worker for worker in self._workers.values() if time.monotonic() >= worker.kill_at]
         if overdue:
-            self._log("workers did not end in time: killed", level="error", pids=overdue)
-        for pid in overdue:
-            self._workers[pid].kill_at = math.inf
-            os.kill(pid, signal.SIGKILL)
+            self._log("workers did not end in time: killed", level="error", pids=[worker.pid for worker in overdue])
+        for worker in overdue:
+            worker.kill_at = math.inf
+            os.kill(worker.pid, signal.SIGKILL)

@@ -163,11 +163,11 @@ def test_a_supervisor_sends_a_state_again_until_it_is_sent(manager: Manager) -> 
     now = 1000.0
     for _ in range(3):
         assert watchdog.until <= now
-        watchdog.tick({}, now)
+        watchdog.tick([], now)
         assert watchdog.until == now + AGAIN
         now += AGAIN
     assert manager.read_all() == []
-    watchdog.tick({}, now)
+    watchdog.tick([], now)
     assert manager.read_all() == [{"READY": "1", "STATUS": "serving"}]
     assert watchdog.until == math.inf
 

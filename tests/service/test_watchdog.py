@@ -46,7 +46,7 @@ class Service:
         self.now = 1000.0
         self.said: list[tuple[str, dict[str, Any]]] = []
         self.told = Told()
-        self.workers = {pid: worker(pid - 10) for pid in (11, 12)}
+        self.workers = {pid: worker(pid) for pid in (11, 12)}
         notifier = Notifier("@nobody-listens-here" if watchdog else "", watchdog)
         self.watchdog = SupervisorWatchdog(notifier, limit, self.told, self._log)
 
@@ -61,14 +61,14 @@ class Service:
         until, found = self.now + seconds, []
         while self.now < until:
             self.now = max(self.now, self.watchdog.until)
-            found.append(self.watchdog.tick(self.workers, self.now))
+            found.append(self.watchdog.tick(self.workers.values(), self.now))
             for pid in answering:
                 self.workers[pid].answered()
         return found
 
 
-def worker(number: int) -> WorkerProcess:
-    return WorkerProcess(cast(Channel, Questions()), 0.0, number, 0, LastBlock(), ready=True)
+def worker(pid: int) -> WorkerProcess:
+    return WorkerProcess(pid, cast(Channel, Questions()), 0.0, pid - 10, 0, LastBlock(), ready=True)
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_supervisor_that_was_stopped_kills_nobody(killed: list[int]) -> None:
         service.wait(1.0)
         service.now += 3600.0
         # the answers of that time are received after this
-        service.watchdog.tick(service.workers, service.now)
+        service.watchdog.tick(service.workers.values(), service.now)
         for one in service.workers.values():
             one.answered()
     assert (killed, service.told.silent) == ([], [])
@@ -147,7 +147,7 @@ def test_a_supervisor_that_was_stopped_kills_nobody(killed: list[int]) -> None:
 def test_without_a_limit_nobody_is_asked() -> None:
     service = Service(math.inf)
     assert service.watchdog.until == math.inf
-    assert not service.watchdog.tick(service.workers, service.now)
+    assert not service.watchdog.tick(service.workers.values(), service.now)
     assert service.asked(11) == 0
 
 

@@ -267,9 +267,10 @@ def serving_since_before_a_reload(supervisor: Supervisor, number: int) -> socket
     """Add a worker process that serves and is to be replaced, and return its end."""
     ours, theirs = socket.socketpair()
     channel = Channel(ours, supervisor._selector, lambda kind, payload: None)
-    member = WorkerProcess(channel, 0.0, number, supervisor._generation - 1, LastBlock(), ready=True)
     # a pid that no process has
-    supervisor._workers[2**22 + number] = member
+    pid = 2**22 + number
+    generation = supervisor._generation - 1
+    supervisor._workers[pid] = WorkerProcess(pid, channel, 0.0, number, generation, LastBlock(), ready=True)
     return theirs
 
 
