@@ -64,6 +64,7 @@ COMPILED = [
     "net/conn.py",
     "net/tls.py",
     "net/tls_core.py",
+    "http/accepting.py",
     "http/admission.py",
     "http/admitting.py",
     "http/base.py",
@@ -290,8 +291,7 @@ def signature_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 def c_string(text: str) -> str:
     """The inside of a C string literal."""
-    plain = [chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in text.encode()]
-    return "".join(plain)
+    return "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in text.encode())
 
 
 def give_up(error: BaseException) -> None:

@@ -1,20 +1,19 @@
-"""The HTTP server: it accepts connections, keeps the set of them and their statistics, and drains at shutdown."""
+"""The HTTP server: it keeps the set of its connections and their statistics, and drains at shutdown."""
 
 from __future__ import annotations
 
-import logging
 import math
-import socket as stdlib
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from ..net import BrokenResourceError, ClosedResourceError, Conn, Listener
+from ..net import Conn, Listener
 from ..net.inheritance import closed_in_children
-from ..runtime import ContainedTasks, Group, current_host, open_contained_tasks, open_group, uninterrupted, within
+from ..runtime import ContainedTasks, current_host, open_contained_tasks, within
 from ..runtime.forking import Inherited
+from .accepting import Acceptors
 from .admission import Admission
 from .base import ConnectionBase
 from .connection import Connection
@@ -27,7 +26,6 @@ from .policy import REUSE_GRACE, RULES
 from .pool import WorkerPool
 from .raw import new_connection
 from .records import ConnectionInfo, Observer
-from .reporting import report
 from .routes import Route
 from .settings import Handler, Respond, Settings
 from .state import Phase, Reason
@@ -35,9 +33,6 @@ from .survey import Survey, busiest_paths, statistics_of
 from .timeouts import INF, Limits, Timeouts
 from .wire import head_parser
 from .worker import Worker
-
-# connections that are accepted in one turn of the event loop. With 1, new ones would wait behind busy ones
-_ACCEPTS: int = 32
 
 
 class HttpServer(ConnectionOwner):
@@ -119,9 +114,7 @@ class HttpServer(ConnectionOwner):
         self._connections: set[ConnectionBase] = set()
         self._background: set[Exchange] = set()
         self._was_cut = False
-        self._listeners: list[Listener] = []
-        # where the tasks that accept are started; None before and after
-        self._acceptors: Group | None = None
+        self._acceptors: Final = Acceptors(self._drain, self._begin)
         # closes the connections in a forked child
         self._inherited = Inherited(self._disown, self._has_connections)
 
@@ -175,31 +168,25 @@ class HttpServer(ConnectionOwner):
         once connections are accepted: trio and anyio pass it when this is started with `start`.
         """
         self._host.holds += 1
-        self._listeners = list(listeners)
+        self._acceptors.set_listeners(listeners)
         try:
-            with closed_in_children(self._sockets):
-                await within(open_contained_tasks(), partial(self._serve_in, self._listeners, task_status))
+            with closed_in_children(self._acceptors.sockets):
+                await within(open_contained_tasks(), partial(self._serve_in, task_status))
         finally:
             self._host.holds -= 1
-            self._acceptors, self._listeners = None, []
+            self._acceptors.end()
             # connections are left only if the server was cancelled or the drain's deadline has passed
             for connection in list(self._connections):
                 connection.close()
 
     def add_listener(self, listener: Listener) -> None:
         """Accept connections of one more listener. Close it if the server is not serving, or drains."""
-        if self._acceptors is None or self.draining:
-            listener.close()
-            return
-        self._listeners.append(listener)
-        self._acceptors.start_soon(uninterrupted, self._accept, listener)
+        self._acceptors.add(listener)
 
     def remove_listener(self, listener: Listener) -> None:
         """Accept no connection of this listener any more, and close it. Connections that wait in its socket's queue are
         left to other processes that have the socket; if there are none, they are reset."""
-        if listener in self._listeners:
-            self._listeners.remove(listener)
-            listener.close()
+        self._acceptors.remove(listener)
 
     def shutdown(self, reuse_grace: float = REUSE_GRACE) -> None:
         """Begin to drain. Accept only what is in the listeners' queues already, serve the requests that have begun,
@@ -316,9 +303,6 @@ class HttpServer(ConnectionOwner):
         """True while a connection or a detached handler is left."""
         return bool(self._connections or self._background)
 
-    def _sockets(self) -> list[stdlib.socket]:
-        return [listener.socket for listener in self._listeners]
-
     def _has_connections(self) -> bool:
         return bool(self._connections)
 
@@ -330,57 +314,14 @@ class HttpServer(ConnectionOwner):
             connection.conn.socket.close()
             connection.settings = unobserved
 
-    async def _serve_in(self, listeners: Iterable[Listener], task_status: Any, tasks: ContainedTasks) -> None:
+    async def _serve_in(self, task_status: Any, tasks: ContainedTasks) -> None:
         pool = self._pool = WorkerPool(tasks, self._host.poller, Worker)
         try:
-            await within(open_group(), partial(self._accept_in, listeners, task_status))
+            await self._acceptors.run(task_status)
             await self._drain.wait(self._busy, self._host.clock)
             self._reset_rest()
         finally:
             pool.close()
-
-    async def _accept_in(self, listeners: Iterable[Listener], task_status: Any, acceptors: Group) -> None:
-        for listener in listeners:
-            acceptors.start_soon(uninterrupted, self._accept, listener)
-        self._acceptors = acceptors
-        if task_status is not None:
-            task_status.started()
-        await self._drain.began.wait()
-        self._acceptors = None
-        acceptors.cancel()
-
-    async def _accept(self, listener: Listener) -> None:
-        try:
-            while True:
-                self._begin(await listener.accept())
-                self._accept_waiting(listener, _ACCEPTS - 1)
-        except ClosedResourceError:
-            # `remove_listener` has closed it
-            if listener in self._listeners:
-                raise
-        finally:
-            try:
-                if self.draining and listener in self._listeners:
-                    self._accept_last(listener)
-            finally:
-                listener.close()
-
-    def _accept_last(self, listener: Listener) -> None:
-        """Accept the clients that have connected before the drain, and may have sent requests."""
-        try:
-            while self._accept_waiting(listener, _ACCEPTS):
-                continue
-        except (BrokenResourceError, ClosedResourceError) as error:
-            report(logging.ERROR, "cannot accept the last connections", error=error)
-
-    def _accept_waiting(self, listener: Listener, most: int) -> bool:
-        """Accept up to `most` connections that are in the queue already. Return True if there may be more."""
-        for _ in range(most):
-            conn = listener.try_accept()
-            if conn is None:
-                return False
-            self._begin(conn)
-        return True
 
     def _begin(self, conn: Conn) -> None:
         """Start a connection on an accepted `conn`."""

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import HttpServer
-from deadlined.http.server import _ACCEPTS
+from deadlined.http.accepting import _ACCEPTS
 from tests.support.http import Client, hello, serving
 from tests.support.net import LOCALHOST
 
