@@ -67,19 +67,26 @@ def _stopping(fields: Fields) -> str:
 
 
 def _worker_ended(fields: Fields) -> str:
+    ended = _ended(_worker(fields), fields)
+    # one that had drained was replaced before
+    return f"{ended}; it is replaced {_soon(fields['replaced_in'])}" if "replaced_in" in fields else ended
+
+
+def _worker(fields: Fields) -> str:
+    return f"worker process {fields['number']} ({fields['pid']})"
+
+
+def _ended(which: str, fields: Fields) -> str:
     how = f"by {fields['signal']}" if "signal" in fields else f"with code {fields['code']}"
-    which = f"worker process {fields['number']} ({fields['pid']})"
-    ended = f"{which} ended {how} after {time_text(fields['lived'])}"
-    if "replaced_in" not in fields:
-        # it had drained, and its place was taken
-        return ended
-    when = f"in {time_text(fields['replaced_in'])}" if fields["replaced_in"] else "now"
-    return f"{ended}; it is replaced {when}"
+    return f"{which} ended {how} after {time_text(fields['lived'])}"
+
+
+def _soon(seconds: float) -> str:
+    return f"in {time_text(seconds)}" if seconds else "now"
 
 
 def _worker_silent(fields: Fields) -> str:
-    which = f"worker process {fields['number']} ({fields['pid']})"
-    killed = f"{which} has not answered for {time_text(fields['silent'])}: killed"
+    killed = f"{_worker(fields)} has not answered for {time_text(fields['silent'])}: killed"
     if "file" not in fields:
         return killed
     where = f"it was blocked in {fields['function']}, {fields['file']}"
@@ -99,12 +106,8 @@ def _command_slow(fields: Fields) -> str:
 
 
 def _command_ended(fields: Fields) -> str:
-    how = f"by {fields['signal']}" if "signal" in fields else f"with code {fields['code']}"
-    ended = f"the command (process {fields['pid']}) ended {how} after {time_text(fields['lived'])}"
-    if "again_in" not in fields:
-        return ended
-    when = f"in {time_text(fields['again_in'])}" if fields["again_in"] else "now"
-    return f"{ended}; it is started again {when}"
+    ended = _ended(f"the command (process {fields['pid']})", fields)
+    return f"{ended}; it is started again {_soon(fields['again_in'])}" if "again_in" in fields else ended
 
 
 def _stopping_command(fields: Fields) -> str:
