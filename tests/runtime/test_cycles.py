@@ -16,7 +16,8 @@ import trio
 
 from deadlined.runtime.on_trio.context import RunInContextCopy
 from deadlined.runtime.on_trio.parking import TaskParker, TrioParking
-from deadlined.runtime.on_trio.suspend_hook import with_suspend_hook
+from deadlined.runtime.on_trio.suspend_hook import run_hooked
+from deadlined.runtime.on_trio.suspension import SuspendHook
 from tests.support.garbage import assert_leaves_no_garbage
 from tests.support.net import unix_pair
 
@@ -46,7 +47,7 @@ async def with_hook(task: Task) -> None:
     async def run() -> None:
         await task()
 
-    await with_suspend_hook(run(), lambda: None)
+    await run_hooked(SuspendHook(run(), lambda: None))
 
 
 async def in_context(task: Task) -> None:

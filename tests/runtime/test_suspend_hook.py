@@ -18,7 +18,8 @@ from trio.lowlevel import Task, current_task
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.runtime.on_trio.context import RunInContextCopy
-from deadlined.runtime.on_trio.suspend_hook import with_suspend_hook
+from deadlined.runtime.on_trio.suspend_hook import run_hooked
+from deadlined.runtime.on_trio.suspension import SuspendHook
 from deadlined.timers import COMPILED
 from tests.support.interrupts import interrupted_at
 from tests.support.net import HOUR
@@ -41,7 +42,7 @@ async def test_the_hook_comes_before_each_suspension_and_nowhere_else(autojump_c
             await trio.sleep(1)
         seen.append("end")
 
-    await with_suspend_hook(task(), lambda: seen.append("hook"))
+    await run_hooked(SuspendHook(task(), lambda: seen.append("hook")))
     assert seen == ["step 0", "hook", "step 1", "hook", "step 2", "hook", "end"]
 
 
@@ -51,7 +52,7 @@ async def test_a_task_that_does_not_suspend_needs_no_hook() -> None:
     async def task() -> None:
         seen.append("end")
 
-    await with_suspend_hook(task(), lambda: seen.append("hook"))
+    await run_hooked(SuspendHook(task(), lambda: seen.append("hook")))
     assert seen == ["end"]
 
 
@@ -61,7 +62,7 @@ async def test_an_error_passes() -> None:
         raise ValueError("inside")
 
     with pytest.raises(ValueError, match="inside"):
-        await with_suspend_hook(task(), no_hook)
+        await run_hooked(SuspendHook(task(), no_hook))
 
 
 async def test_a_cancellation_passes_and_the_task_may_go_on(autojump_clock: MockClock) -> None:
@@ -76,7 +77,7 @@ async def test_a_cancellation_passes_and_the_task_may_go_on(autojump_clock: Mock
             seen.append(trio.current_time())
 
     with trio.move_on_after(1) as scope:
-        await with_suspend_hook(task(), no_hook)
+        await run_hooked(SuspendHook(task(), no_hook))
     assert scope.cancelled_caught
     assert seen == [2.0]
 
@@ -96,7 +97,7 @@ async def test_a_hook_that_fails_is_logged_and_the_task_suspends(
         raise ZeroDivisionError("in the hook")
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(with_suspend_hook, task(), fail)
+        nursery.start_soon(run_hooked, SuspendHook(task(), fail))
         await wait_all_tasks_blocked()
         assert seen == []
         event.set()
@@ -127,7 +128,7 @@ async def test_a_hook_may_wake_the_task_which_is_then_cancelled(cancelled: str) 
 
     async def run() -> None:
         with scope:
-            await with_suspend_hook(task(), wake)
+            await run_hooked(SuspendHook(task(), wake))
 
     scope = trio.CancelScope()
     async with trio.open_nursery() as nursery:
@@ -153,7 +154,7 @@ async def test_what_trio_keeps_in_a_task_that_sleeps_is_left_alone() -> None:
         await lock.acquire()
         lock.release()
 
-    await with_suspend_hook(task(), no_hook)
+    await run_hooked(SuspendHook(task(), no_hook))
     assert sender.statistics().tasks_waiting_send == receiver.statistics().tasks_waiting_receive == 0
 
 
@@ -168,7 +169,7 @@ async def test_what_ended_a_suspension_is_not_kept_in_the_next() -> None:
         await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(with_suspend_hook, task(), no_hook)
+        nursery.start_soon(run_hooked, SuspendHook(task(), no_hook))
         await wait_all_tasks_blocked()
         error = NotedError()
         kept = weakref.ref(error)
@@ -193,7 +194,7 @@ async def test_what_trio_throws_into_it_reaches_the_task() -> None:
         except TypeError as error:
             seen.append(str(error))
 
-    await with_suspend_hook(task(), no_hook)
+    await run_hooked(SuspendHook(task(), no_hook))
     assert "not a trap" in seen[0]
 
 
@@ -201,7 +202,7 @@ def with_hook(task: Callable[[], Awaitable[None]]) -> Awaitable[None]:
     async def run() -> None:
         await task()
 
-    return with_suspend_hook(run(), no_hook)
+    return run_hooked(SuspendHook(run(), no_hook))
 
 
 def in_context(task: Callable[[], Awaitable[None]]) -> Awaitable[None]:
