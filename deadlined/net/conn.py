@@ -133,6 +133,11 @@ class Conn(trio.abc.HalfCloseableStream):
         """The write deadline as it was last set; `inf` if there is none."""
         return self._desc.write.deadline
 
+    @property
+    def is_inherited(self) -> bool:
+        """True in a forked child: the connection belongs to the process that has made it."""
+        return self._host.is_inherited
+
     def set_deadline(self, when: float) -> None:
         """Set the read and the write deadline."""
         require_open(self._desc.read)
@@ -142,6 +147,8 @@ class Conn(trio.abc.HalfCloseableStream):
         """Set the read and the write deadline to the same time, `seconds` from now."""
         require_open(self._desc.read)
         self._desc.set_timeout(seconds)
+
+    # operations that wait
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Receive the next bytes, at least one; b"" once the peer has ended its side.
@@ -227,6 +234,8 @@ class Conn(trio.abc.HalfCloseableStream):
         self.close()
         await self._host.checkpoint()
 
+    # operations that never wait; none is a checkpoint
+
     def close(self) -> None:
         """Do what `aclose` does, without the checkpoint. May be called from callbacks, after the event loop has ended,
         and in a forked child: there every close closes the child's descriptor only."""
@@ -262,16 +271,6 @@ class Conn(trio.abc.HalfCloseableStream):
             self._reading.half.drain()
         return data
 
-    def send_ready(self, data: Buffer) -> int:
-        """Do what `try_send` does, after a wait: the deadline is not checked again."""
-        self._require_open_end()
-        return self._kernel.send(data)
-
-    def send_parts_ready(self, parts: Sequence[Buffer]) -> int:
-        """Do what `try_send_parts` does, after a wait: the deadline is not checked again."""
-        self._require_open_end()
-        return self._kernel.send_parts(parts)
-
     @property
     def drained(self) -> bool:
         """True if `try_receive` would return None: the last receive got less than it asked for, or `ask_if_drained` has
@@ -293,6 +292,16 @@ class Conn(trio.abc.HalfCloseableStream):
         self._writing.admit()
         return self.send_parts_ready(parts)
 
+    def send_ready(self, data: Buffer) -> int:
+        """Do what `try_send` does, after a wait: the deadline is not checked again."""
+        self._require_open_end()
+        return self._kernel.send(data)
+
+    def send_parts_ready(self, parts: Sequence[Buffer]) -> int:
+        """Do what `try_send_parts` does, after a wait: the deadline is not checked again."""
+        self._require_open_end()
+        return self._kernel.send_parts(parts)
+
     def admit_read(self) -> None:
         """Raise what `try_receive` would raise before it asks the kernel, for a layer above that holds received bytes.
         The next step must be to receive, unless the connection is `drained`."""
@@ -303,15 +312,46 @@ class Conn(trio.abc.HalfCloseableStream):
         self._writing.admit()
         self._require_open_end()
 
+    @property
+    def peer_has_left(self) -> bool:
+        """True once the kernel has reported that the peer has ended its side or the connection is broken, even if bytes
+        of the peer are still unread."""
+        return self._reading.half.hangup_seen
+
+    @property
+    def was_reset(self) -> bool:
+        """True if the kernel has an error of the connection that no operation has raised yet. The kernel forgets it."""
+        return self._kernel.take_error() != 0
+
+    # waits for those, of a task and of a callback
+
     def wait_readable(self) -> Awaitable[None]:
         """Return an awaitable that sleeps until `try_receive`, which has returned None, may succeed. The read deadline
         applies. A checkpoint."""
         return self._reading.wait()
 
+    def wait_writable(self) -> Awaitable[None]:
+        """Return an awaitable that sleeps until `try_send`, which has taken less than all, may take more. The write
+        deadline applies. A checkpoint."""
+        return self._writing.wait()
+
     def call_when_readable(self, callback: ReadyCallback) -> bool:
         """Wait without a task: True if `callback.on_ready()` will be called once, when the connection may be readable,
         its read deadline has passed or it was closed. False if one of these is the case now."""
         return self._reading.half.park(callback) == PARKED
+
+    def resume_readable(self, callback: ReadyCallback) -> bool:
+        """Go on after `callback` was called: True if `receive_ready` is worth trying, False if the reason of the call
+        has gone away, so that the callback will be called again. DeadlineExceeded if the deadline has passed and
+        nothing is known to have come; ClosedResourceError once closed."""
+        status = self._reading.half.resume(callback)
+        if status != PARKED:
+            self._reading.woken(status)
+        return status != PARKED
+
+    def cancel_call(self) -> None:
+        """Forget the callback of `call_when_readable`. No effect if there is none."""
+        self._reading.cancel_call()
 
     def call_when_writable(self, callback: ReadyCallback) -> bool:
         """Wait without a task: True if `callback.on_ready()` will be called once, when `try_send` may take more, the
@@ -338,40 +378,6 @@ class Conn(trio.abc.HalfCloseableStream):
     def cancel_writable_call(self) -> None:
         """Forget the callback of `call_when_writable` or `call_when_room`. No effect if there is none."""
         self._writing.cancel_call()
-
-    def cancel_call(self) -> None:
-        """Forget the callback of `call_when_readable`. No effect if there is none."""
-        self._reading.cancel_call()
-
-    @property
-    def is_inherited(self) -> bool:
-        """True in a forked child: the connection belongs to the process that has made it."""
-        return self._host.is_inherited
-
-    @property
-    def peer_has_left(self) -> bool:
-        """True once the kernel has reported that the peer has ended its side or the connection is broken, even if bytes
-        of the peer are still unread."""
-        return self._reading.half.hangup_seen
-
-    @property
-    def was_reset(self) -> bool:
-        """True if the kernel has an error of the connection that no operation has raised yet. The kernel forgets it."""
-        return self._kernel.take_error() != 0
-
-    def resume_readable(self, callback: ReadyCallback) -> bool:
-        """Go on after `callback` was called: True if `receive_ready` is worth trying, False if the reason of the call
-        has gone away, so that the callback will be called again. DeadlineExceeded if the deadline has passed and
-        nothing is known to have come; ClosedResourceError once closed."""
-        status = self._reading.half.resume(callback)
-        if status != PARKED:
-            self._reading.woken(status)
-        return status != PARKED
-
-    def wait_writable(self) -> Awaitable[None]:
-        """Return an awaitable that sleeps until `try_send`, which has taken less than all, may take more. The write
-        deadline applies. A checkpoint."""
-        return self._writing.wait()
 
     async def _send_remaining(self, side: Side, data: Buffer) -> None:
         with memoryview(data) as given, given.cast("B") as view:
