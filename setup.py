@@ -100,6 +100,7 @@ COMPILED = [
     "http/waiting.py",
     "http/websocket.py",
     "http/websocket_deadlines.py",
+    "http/websocket_protocol.py",
     "http/worker.py",
     "http/wire",
     "asgi/budget.py",
@@ -180,11 +181,8 @@ COUNTED = [*BY_LINKER, "-fprofile-use", "-fprofile-partial-training", "-fprofile
 
 
 def read_the_clock_natively() -> list[str]:
-    """Let compiled code read `time.perf_counter()` without Python's call and its object, where it is known what that
-    does; returns what the C compiler must be told for it.
-
-    So mypyc's own functions are made known to it. Where a version of it does that otherwise, Python's is called.
-    """
+    """Let compiled code call `time.perf_counter()` as a function of C, without Python's call and its object, where
+    it is known what that does. Return the C compiler's flags for that; none where mypyc has changed."""
     if time.get_clock_info("perf_counter").implementation != "clock_gettime(CLOCK_MONOTONIC)":
         return []
     try:
