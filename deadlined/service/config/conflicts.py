@@ -105,22 +105,7 @@ def conflicts(config: ServeConfig, command: str | None = None) -> list[str]:
         found += _of_tcp(config, command)
     if config.forwarded_fields != "both" and not config.trusted_proxies and not config.tcp:
         found.append("--forwarded-fields needs --trusted-proxies")
-    if config.app is None:
-        of_app = {"--factory": config.factory, "--lifespan": config.lifespan != "auto", "--reload": config.reload}
-        found += [f"{flag} needs APP" for flag, given in of_app.items() if given]
-    if config.reload and config.workers > 1:
-        found.append("--reload is for one process; leave --workers out")
-    if config.reload_dir and not config.reload:
-        found.append("--reload-dir needs --reload")
-    if config.certfile is None:
-        needing = ("keyfile", "key_password_file", "client_ca", "ciphers")
-        found += [f"--{name.replace('_', '-')} needs --certfile" for name in needing if getattr(config, name)]
-    if config.client_ca is None:
-        of_ca = {"--client-certificate": config.client_certificate != "required", "--client-crl": config.client_crl}
-        found += [f"{flag} needs --client-ca" for flag, given in of_ca.items() if given]
-    if config.admin_token_file is not None and config.admin is None:
-        found.append("--admin-token-file needs --admin")
-    found += _of_admin(config)
+    found += [*_of_application(config), *_of_tls(config), *_of_admin(config)]
     found += [f"--upstream: {text} is given twice" for text in sorted(_repeated(config.upstream))]
     places = [parse_bind(text) for text in config.bind]
     found += [f"--bind: {text} is given twice" for text in sorted(_repeated(places)) if not text.endswith(":0")]
@@ -137,11 +122,34 @@ def _with_null(config: ServeConfig) -> list[str]:
     return found
 
 
+def _of_application(config: ServeConfig) -> list[str]:
+    found = []
+    if config.app is None:
+        of_app = {"--factory": config.factory, "--lifespan": config.lifespan != "auto", "--reload": config.reload}
+        found += [f"{flag} needs APP" for flag, given in of_app.items() if given]
+    if config.reload and config.workers > 1:
+        found.append("--reload is for one process; leave --workers out")
+    if config.reload_dir and not config.reload:
+        found.append("--reload-dir needs --reload")
+    return found
+
+
+def _of_tls(config: ServeConfig) -> list[str]:
+    found = []
+    if config.certfile is None:
+        needing = ("keyfile", "key_password_file", "client_ca", "ciphers")
+        found += [f"--{name.replace('_', '-')} needs --certfile" for name in needing if getattr(config, name)]
+    if config.client_ca is None:
+        of_ca = {"--client-certificate": config.client_certificate != "required", "--client-crl": config.client_crl}
+        found += [f"{flag} needs --client-ca" for flag, given in of_ca.items() if given]
+    return found
+
+
 def _of_admin(config: ServeConfig) -> list[str]:
     """Return what is wrong with the place of the admin listener, or why it needs a token that is not given. What a name
     stands for is found out when it is bound."""
     if config.admin is None:
-        return []
+        return [] if config.admin_token_file is None else ["--admin-token-file needs --admin"]
     try:
         place = parse_admin(config.admin)
     except ValueError as error:
