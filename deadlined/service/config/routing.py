@@ -42,21 +42,15 @@ def read_routes(value: Any, path: str, at: Mapping[Key, int], problems: list[str
         return ()
     routes = []
     for number, table in enumerate(value):
-        place = f"{path}:{at.get((TABLE, number), at.get((TABLE,), 1))}"
-        overrides: dict[str, float] = {}
-        found = len(problems)
-        for key, given in table.items():
+        line = at.get((TABLE, number), at.get((TABLE,), 1))
+        overrides, wrong = _overrides(table)
+        if not wrong:
             try:
-                if (seconds_or_size := _override(key, given)) is not None:
-                    overrides[key] = seconds_or_size
-            except ValueError as error:
-                line = at.get((TABLE, number, key))
-                problems.append(f"{place if line is None else f'{path}:{line}'}: {TABLE}: {key}: {error}")
-        try:
-            if len(problems) == found:
                 routes.append(Route(_path(table), _methods(table.get("methods", [])), overrides, _is_logged(table)))
-        except ValueError as error:
-            problems.append(f"{place}: {TABLE}: {error}")
+            except ValueError as error:
+                problems.append(f"{path}:{line}: {TABLE}: {error}")
+        for key, why in wrong.items():
+            problems.append(f"{path}:{at.get((TABLE, number, key), line)}: {TABLE}: {key}: {why}")
     try:
         Routes(routes, Timeouts(), Limits())
     except ValueError as error:
@@ -86,6 +80,19 @@ def as_dictionaries(routes: tuple[Route, ...]) -> list[dict[str, Any]]:
         | ({} if route.observed else {ACCESS_LOG: "false"})
         for route in routes
     ]
+
+
+def _overrides(table: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, ValueError]]:
+    """Return the timeouts and limits of a table, and what is wrong with its keys."""
+    found: dict[str, float] = {}
+    wrong: dict[str, ValueError] = {}
+    for key, given in table.items():
+        try:
+            if (seconds_or_size := _override(key, given)) is not None:
+                found[key] = seconds_or_size
+        except ValueError as error:
+            wrong[key] = error
+    return found, wrong
 
 
 def _override(key: str, value: Any) -> float | None:
