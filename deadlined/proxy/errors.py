@@ -33,9 +33,6 @@ IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE
 # how often a request is sent at most
 TRIES: Final = 3
 
-# seconds before a request is sent once more to upstreams of which none has accepted a connection
-PAUSE: Final = 0.1
-
 
 class UpstreamError(Exception):
     """An upstream has failed. `failure`: what went wrong; `detail`: a sentence for people, without bytes of the

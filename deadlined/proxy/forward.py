@@ -15,9 +15,8 @@ import logging
 from typing import Final
 
 from ..http import Disconnected, Exchange, Responder, ResponseCut, answer_problem, request_head
-from ..timing import sleep
 from .attempt import Attempt
-from .errors import PAUSE, Failure, Overloaded, UpstreamError, bare, may_repeat
+from .errors import Failure, Overloaded, UpstreamError, bare, may_repeat
 from .hops import COUNTED, final_answer
 from .shared import Shared
 from .upstream import Upstream
@@ -67,11 +66,8 @@ class Forwarder(Responder):
                 return
         error = await (self._try() if self._attempt is None else self._finish(self._attempt))
         while isinstance(error, UpstreamError) and self._repeats(error):
-            shared.retries += 1
             self._log(logging.INFO, error, "sent once more")
-            if error.failure is Failure.CONNECT and len(self._failed) >= shared.count:
-                # it may be starting again
-                await sleep(PAUSE)
+            await shared.begin_retry(error, self._failed)
             error = await self._try()
         if isinstance(error, Overloaded):
             shared.overloaded += 1

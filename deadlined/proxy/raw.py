@@ -16,10 +16,9 @@ from typing import Final
 
 from ..http import Exchange, ResponseCut
 from ..http.transport import peer_name
-from ..timing import sleep
 from .address import Address
 from .base import BaseProxy
-from .errors import PAUSE, TRIES, Failure, Overloaded, UpstreamError, bare
+from .errors import TRIES, Failure, Overloaded, UpstreamError, bare
 from .options import ProxyLimits, ProxyTimeouts
 from .raw_tunnel import RawTunnel
 from .shared import Shared
@@ -67,11 +66,8 @@ class _Joint:
         shared.budget.deposit()
         error = await self._try()
         while isinstance(error, UpstreamError) and self._repeats(error):
-            shared.retries += 1
             self._log(logging.INFO, error, "tried once more")
-            if error.failure is Failure.CONNECT and len(self._failed) >= shared.count:
-                # it may be starting again
-                await sleep(PAUSE)
+            await shared.begin_retry(error, self._failed)
             error = await self._try()
         if isinstance(error, Overloaded):
             shared.overloaded += 1

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING, Final
 
 from ..http import Exchange
 from ..poll import Clock
+from ..timing import sleep
 from .balancer import Balancer
 from .budget import RetryBudget
 from .certificates import certificate_of
+from .errors import Failure, UpstreamError
 from .fields import passed_upgrade, peer_of, request_lines
 from .options import ProxyLimits, ProxyTimeouts
 from .upstream import Upstream
 
 if TYPE_CHECKING:
     from ..http.forwarded import TrustedProxies
+
+# seconds before a request is sent once more to upstreams of which none has accepted a connection
+PAUSE: Final = 0.1
 
 
 class Shared:
@@ -30,7 +35,6 @@ class Shared:
         trusted: TrustedProxies | None,
     ) -> None:
         self.upstreams: Final = upstreams
-        self.count: Final = len(upstreams)
         self.clock: Final = clock
         self.timeouts = timeouts
         self.balancer: Final = Balancer(upstreams, clock, limits.upstream_connections)
@@ -39,6 +43,13 @@ class Shared:
         self.overloaded = 0
         self._trusted: Final = trusted
         self._authority: Final = upstreams[0].address.authority
+
+    async def begin_retry(self, error: UpstreamError, failed: Sized) -> None:
+        """Count one more try, after `error`. If no upstream has accepted a connection, `failed` being those that have
+        not, wait first: one may be starting again."""
+        self.retries += 1
+        if error.failure is Failure.CONNECT and len(failed) >= len(self.upstreams):
+            await sleep(PAUSE)
 
     def lines(self, exchange: Exchange) -> tuple[bytes, bytes]:
         """Return the upgrade that an upstream is asked for, b"" for none, and the fields of the request to it, as

@@ -13,7 +13,8 @@ import trio
 
 from deadlined.http import Phase, Reason
 from deadlined.proxy import Address, ProxyLimits, RawProxy
-from deadlined.proxy.errors import PAUSE, TRIES
+from deadlined.proxy.errors import TRIES
+from deadlined.proxy.shared import PAUSE
 from deadlined.proxy.upstream import TOLERATED
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.conformance_http import site_of
