@@ -21,6 +21,9 @@ from .names import AddressInfo, look_up, look_up_here, require_port
 from .sockets import address_text, set_options
 from .stale import remove_stale
 
+# connections that wait to be accepted; a system that allows fewer takes its own limit
+_MOST_WAITING = 0xFFFF
+
 
 async def open_tcp_listeners(
     port: int, *, host: str | bytes | None = None, backlog: int | None = None, reuse_port: bool = False
@@ -119,7 +122,11 @@ def _listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port
 def _begin_to_listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port: bool) -> None:
     set_options(socket)
     bind(socket, address, reuse_port)
-    socket.listen(0xFFFF if backlog is None else backlog)
+    _accept_from(socket, backlog)
+
+
+def _accept_from(socket: stdlib.socket, backlog: int | None) -> None:
+    socket.listen(_MOST_WAITING if backlog is None else backlog)
     socket.setblocking(False)
 
 
@@ -196,8 +203,7 @@ def _listen_at_path(
             os.chown(file, *owner)
         if mode is not None:
             file.chmod(mode)
-        socket.listen(0xFFFF if backlog is None else backlog)
-        socket.setblocking(False)
+        _accept_from(socket, backlog)
     except BaseException:
         unlink()
         raise
