@@ -33,7 +33,7 @@ from .last_resort import before_exit, forget
 from .logs import Log
 from .parent_death import ending_with_parent
 from .place import Place
-from .signals import signal_name
+from .signals import ending_of, signal_name
 
 # seconds between two tests whether it accepts connections, or has ended
 INTERVAL = 0.05
@@ -222,8 +222,7 @@ class Child:
         self._kill()
         self._process = None
         code = process.returncode
-        facts: dict[str, object] = {"code": code} if code >= 0 else {"signal": signal_name(-code)}
-        facts |= {"pid": process.pid, "lived": self._lived()}
+        facts = {**ending_of(code), "pid": process.pid, "lived": self._lived()}
         if again:
             facts["again_in"] = self._backoff.ended(self._started, current_time())
         self._log("command ended", level="warning" if again else "info", **facts)

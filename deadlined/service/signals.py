@@ -96,3 +96,9 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return str(number)
+
+
+def ending_of(code: int) -> dict[str, object]:
+    """Return the fields of the log that say how a process has ended: its exit code, or the signal whose number `code`
+    is, below 0."""
+    return {"code": code} if code >= 0 else {"signal": signal_name(-code)}

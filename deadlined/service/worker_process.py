@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from .channel import Channel
 from .frames import END
 from .last_block import LastBlock
-from .signals import signal_name
+from .signals import ending_of
 from .silence import Silence
 from .stopping import MARGIN
 
@@ -56,5 +56,5 @@ class WorkerProcess:
 
     def facts(self, code: int) -> dict[str, object]:
         """Return what the log says of its end, which was now. `code` below 0 is the number of a signal."""
-        how: dict[str, object] = {"code": code} if code >= 0 else {"signal": signal_name(-code)}
-        return {"number": self.number, "pid": self.pid, **how, "lived": round(time.monotonic() - self.started, 3)}
+        lived = round(time.monotonic() - self.started, 3)
+        return {"number": self.number, "pid": self.pid, **ending_of(code), "lived": lived}
