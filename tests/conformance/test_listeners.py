@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import socket
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +17,6 @@ from deadlined import (
     Conn,
     DeadlineExceeded,
     Listener,
-    current_time,
     open_tcp_listeners,
     open_tcp_stream,
     open_udp,
@@ -35,6 +32,7 @@ from tests.support.net import (
     BACKOFF,
     LOCALHOST,
     SHORTAGES,
+    Troubled,
     full_listener,
     local_listener,
     port_of,
@@ -90,28 +88,10 @@ async def test_a_cancelled_accept_loses_no_connection(loop: Loop) -> None:
                     assert await client.receive_some() == b"here"
 
 
-class Short(socket.socket):
-    """A listening socket whose first accepts fail, and which notes when it is asked."""
-
-    def __init__(self, troubles: list[int]) -> None:
-        super().__init__()
-        self.bind((LOCALHOST, 0))
-        self.listen()
-        self.troubles = list(troubles)
-        self.calls: list[float] = []
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        self.calls.append(current_time())
-        if self.troubles:
-            number = self.troubles.pop(0)
-            raise OSError(number, os.strerror(number))
-        return super().accept()
-
-
 @in_virtual_time
 @pytest.mark.parametrize("shortage", SHORTAGES)
 async def test_a_shortage_is_waited_out_as_go_does(loop: Loop, shortage: int) -> None:
-    sock = Short([shortage] * len(BACKOFF))
+    sock = Troubled(*[shortage] * len(BACKOFF))
     async with Listener.from_socket(sock) as listener, await open_tcp_stream(*sock.getsockname()):
         (await listener.accept()).close()
         waits = [later - earlier for earlier, later in zip(sock.calls, sock.calls[1:], strict=False)]
@@ -120,7 +100,7 @@ async def test_a_shortage_is_waited_out_as_go_does(loop: Loop, shortage: int) ->
 
 @on_each_loop
 async def test_a_shortage_ends_by_the_deadline_and_by_a_close(loop: Loop) -> None:
-    sock = Short([errno.EMFILE] * 100)
+    sock = Troubled(*[errno.EMFILE] * 100)
     async with Listener.from_socket(sock) as listener, loop.tasks() as tasks:
         when = loop.after(2)
         listener.set_deadline(when)
@@ -136,7 +116,7 @@ async def test_a_shortage_ends_by_the_deadline_and_by_a_close(loop: Loop) -> Non
 
 @on_each_loop
 async def test_errors_of_one_connection_are_skipped(loop: Loop) -> None:
-    sock = Short([errno.ECONNABORTED, errno.EPROTO, errno.EPERM])
+    sock = Troubled(errno.ECONNABORTED, errno.EPROTO, errno.EPERM)
     async with Listener.from_socket(sock) as listener, await open_tcp_stream(*sock.getsockname()):
         (await listener.accept()).close()
         assert not sock.troubles

@@ -14,8 +14,8 @@ from trio.lowlevel import Task, current_task
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Disconnected, Exchange, Reason
-from deadlined.http.connection import Connection
 from deadlined.http.policy import REUSE_GRACE
+from tests.support.garbage import kept_connections
 from tests.support.http import CHUNKED_POST, GET, LAST_GET, WORKER, Seen, answer, chunk, living, only, post, serving
 
 pytestmark = pytest.mark.usefixtures("parser")
@@ -456,9 +456,6 @@ async def test_the_next_request_does_not_see_the_variables_of_what_runs_in_the_b
 async def test_what_ran_in_the_background_keeps_nothing_of_its_connection(autojump_clock: MockClock) -> None:
     """Its memory is given back without the collector."""
 
-    def kept() -> list[type]:
-        return [type(thing) for thing in gc.get_objects() if type(thing) in (Connection, Exchange)]
-
     async with serving(answer_and_sleep, only(handler=BACKGROUND + 1)) as site:
         gc.collect()
         gc.disable()
@@ -467,7 +464,7 @@ async def test_what_ran_in_the_background_keeps_nothing_of_its_connection(autoju
             await client.get(LAST_GET)
             assert await client.end() == "eof"
             await trio.sleep(BACKGROUND + 2)
-            assert kept() == []
+            assert kept_connections() == []
         finally:
             gc.enable()
 

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from deadlined.http import Exchange, Reason
-from tests.support.handlers import KIB, Handler, after
+from tests.support.handlers import KIB, Handler, after, echo_as_it_comes
 from tests.support.http import CHUNKED_POST, Client, Site, answer, chunk, post, serving, whole_body
 
 PIECE = chunk(bytes(50 * KIB))
@@ -64,13 +64,6 @@ async def send_in_two(exchange: Exchange) -> None:
     exchange.start(200, [])
     await exchange.send(b"hel", True)
     await exchange.send(b"lo", False)
-
-
-async def echo_as_it_comes(exchange: Exchange) -> None:
-    exchange.start(200, [])
-    while piece := await exchange.receive():
-        await exchange.send(piece, True)
-    await exchange.send(b"", False)
 
 
 async def receive_beside(exchange: Exchange) -> None:

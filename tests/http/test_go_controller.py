@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import Disconnected, Exchange, Reason
+from tests.support.handlers import echo_as_it_comes
 from tests.support.http import CHUNKED_POST, GET, Site, answer, chunk, echo, endless, only, post, serving
 from tests.support.net import after
 
@@ -80,13 +81,7 @@ async def test_response_controller_set_future_read_deadline(autojump_clock: Mock
 
 
 async def test_response_controller_enable_full_duplex(autojump_clock: MockClock) -> None:
-    async def interleaves(exchange: Exchange) -> None:
-        exchange.start(200, [])
-        while piece := await exchange.receive():
-            await exchange.send(piece, True)
-        await exchange.send(b"", False)
-
-    async with serving(interleaves) as site:
+    async with serving(echo_as_it_comes) as site:
         client = await site.connect()
         await client.send(post(10))
         for digit in b"012345678":

@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined.http import Exchange, Limits, Reason, Timeouts
 from deadlined.net.sockets import StreamSocket
 from deadlined.runtime import current_host
-from tests.support.handlers import KIB, after
+from tests.support.handlers import KIB, after, echo_as_it_comes
 from tests.support.http import (
     CHUNKED_POST,
     GET,
@@ -79,13 +79,7 @@ async def test_bodies_of_a_length_go_both_ways(size: int, tls: bool, autojump_cl
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_chunks_go_both_ways_as_they_come(tls: bool, autojump_clock: MockClock) -> None:
-    async def parrot(exchange: Exchange) -> None:
-        exchange.start(200, [])
-        while piece := await exchange.receive():
-            await exchange.send(piece, True)
-        await exchange.send(b"", False)
-
-    async with serving(parrot, tls=tls) as site:
+    async with serving(echo_as_it_comes, tls=tls) as site:
         client = await site.connect()
         await client.send(CHUNKED_POST)
         for piece in (b"one", b"two"):

@@ -16,6 +16,7 @@ from deadlined.http import ConnectionRecord, Exchange, Reason, RequestRecord
 from deadlined.http.connection import Connection
 from deadlined.http.state import CLOSED
 from deadlined.http.worker import Worker
+from tests.support.garbage import kept_connections
 from tests.support.http import GET, LAST_GET, WORKER, Client, Site, answer, living, only, serving
 
 
@@ -87,16 +88,13 @@ async def test_a_worker_that_was_woken_is_idle_no_more(autojump_clock: MockClock
 async def test_a_task_that_rests_keeps_nothing_of_its_last_connection(autojump_clock: MockClock) -> None:
     """Nor does anything else: its memory is given back without the collector."""
 
-    def kept() -> list[type]:
-        return [type(thing) for thing in gc.get_objects() if type(thing) in (Connection, Exchange)]
-
     async with serving() as site:
         gc.collect()
         gc.disable()
         try:
             for _ in range(3):
                 await ask_and_leave(site)
-                assert kept() == []
+                assert kept_connections() == []
         finally:
             gc.enable()
 

@@ -16,12 +16,7 @@ from tests.support.net import (
     tcp_pair,
     unix_pair,
 )
-
-
-async def shake_hands(client: trio.SSLStream[Conn], server: trio.SSLStream[Conn]) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(client.do_handshake)
-        nursery.start_soon(server.do_handshake)
+from tests.support.tls import shake_hands
 
 
 @over_tcp_and_unix

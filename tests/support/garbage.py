@@ -1,9 +1,12 @@
-"""What only the garbage collector frees: reference cycles."""
+"""What only the garbage collector frees: reference cycles. And what is still there without it."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Awaitable, Callable
+
+from deadlined.http import Exchange
+from deadlined.http.connection import Connection
 
 TIMES = 3
 
@@ -16,6 +19,11 @@ async def assert_leaves_no_garbage(act: Callable[[], Awaitable[object]]) -> None
     """
     left = [await _kinds_left(act) for _ in range(TIMES)]
     assert [] in left
+
+
+def kept_connections() -> list[type]:
+    """Return a type for each connection and each exchange that was not freed."""
+    return [type(thing) for thing in gc.get_objects() if type(thing) in (Connection, Exchange)]
 
 
 async def _kinds_left(act: Callable[[], Awaitable[object]]) -> list[str]:

@@ -33,6 +33,14 @@ async def stubborn(exchange: Exchange) -> None:
     await answer(exchange)
 
 
+async def echo_as_it_comes(exchange: Exchange) -> None:
+    """Answer with each piece of the body before the next one is received."""
+    exchange.start(200, [])
+    while piece := await exchange.receive():
+        await exchange.send(piece, True)
+    await exchange.send(b"", False)
+
+
 async def huge(exchange: Exchange) -> None:
     await answer(exchange, bytes(HUGE))
 

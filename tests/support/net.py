@@ -16,7 +16,7 @@ import pytest
 import trio
 import trustme
 
-from deadlined import Conn, DeadlineExceeded, Listener, open_tcp_listeners, open_tcp_stream
+from deadlined import Conn, DeadlineExceeded, Listener, current_time, open_tcp_listeners, open_tcp_stream
 from deadlined.poll import Poller
 from deadlined.runtime import current_host
 from deadlined.timers.heap4 import Heap4
@@ -278,7 +278,7 @@ class Troubled(socket.socket):
         self.calls: list[float] = []
 
     def accept(self) -> tuple[socket.socket, object]:
-        self.calls.append(trio.current_time())
+        self.calls.append(current_time())
         if self.troubles:
             number = self.troubles.pop(0)
             raise OSError(number, os.strerror(number))

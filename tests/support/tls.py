@@ -59,7 +59,7 @@ async def tls_pair(
         yield client, server
 
 
-async def shake_hands(client: TlsConn, server: TlsConn) -> None:
+async def shake_hands(client: TlsConn | trio.SSLStream[Conn], server: TlsConn | trio.SSLStream[Conn]) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.do_handshake)
         nursery.start_soon(server.do_handshake)
