@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Any, Final
 
 from ..value import Value
 
@@ -101,7 +101,12 @@ class Limits(Value):
     max_frame: float = 16 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not value >= 1:
-                raise ValueError(f"{field.name} must be at least 1, or inf for off, not {value!r}")
+        check_limits(self)
+
+
+def check_limits(limits: Any) -> None:
+    """Raise ValueError if a field of a dataclass of limits is NaN or less than 1."""
+    for field in fields(limits):
+        value = getattr(limits, field.name)
+        if not value >= 1:
+            raise ValueError(f"{field.name} must be at least 1, or inf for off, not {value!r}")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Final
 
+from ..http.timeouts import check_limits
 from ..value import Value
 
 INF: Final = math.inf
@@ -51,7 +52,4 @@ class ProxyLimits(Value):
     upstream_connections: float = INF
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not value >= 1:
-                raise ValueError(f"{field.name} must be at least 1, or inf for off, not {value!r}")
+        check_limits(self)
