@@ -1,9 +1,9 @@
-"""The error of an operation whose deadline has passed."""
+"""The error of an operation whose deadline has passed; an error that is kept to be raised later."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final, NoReturn
 
 _MOVE_IT_WITH = {
     "read": "set_read_deadline()",
@@ -37,3 +37,20 @@ class DeadlineExceeded(TimeoutError):  # noqa: N818, Go's name, and the subclass
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.op, self.deadline, self.sent), vars(self)
+
+
+class Kept:
+    """An error that is raised later, and in another place than where it has come.
+
+    The traceback of an error refers to the frame that raises it. Raised from a variable of that frame, or of an object
+    that the frame refers to, the error would be in a reference cycle with all that these have.
+    """
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: Exception) -> None:
+        self._error: Final = [error]
+
+    def reraise(self) -> NoReturn:
+        """Raise the error, once."""
+        raise self._error.pop()

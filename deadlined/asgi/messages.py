@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator, MutableMap
 from types import CodeType
 from typing import Any, Final, cast
 
+from ..errors import Kept
 from ..http import Exchange, ResponseError
 
 Scope = MutableMapping[str, Any]
@@ -65,7 +66,7 @@ class Sender:
         try:
             return self.send(message)
         except Exception as error:
-            return _failed(error)
+            return _failed(Kept(error))
 
     def send(self, message: Message) -> Awaitable[None]:
         """Do what the call does, but raise at once."""
@@ -93,13 +94,8 @@ class Sender:
         return None
 
 
-async def _failed(error: Exception | None) -> None:
-    assert error is not None
-    try:
-        raise error
-    finally:
-        # its traceback refers to this frame
-        error = None
+async def _failed(error: Kept) -> None:
+    error.reraise()
 
 
 # compiled functions have no code object of their own

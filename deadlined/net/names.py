@@ -7,7 +7,7 @@ import socket as stdlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..errors import DeadlineExceeded
+from ..errors import DeadlineExceeded, Kept
 from ..runtime import Event, checkpoint, current_host, open_group
 from .errors import note_name
 
@@ -92,7 +92,7 @@ class LookUp:
         self._name = (host, port, kind)
         self._wake = wake
         self._found: list[AddressInfo] = []
-        self._error: Exception | None = None
+        self._error: Kept | None = None
         self.is_over = False
 
     async def run(self, wait: Callable[[], Awaitable[object]]) -> list[AddressInfo]:
@@ -103,23 +103,18 @@ class LookUp:
             try:
                 await wait()
             except Exception as error:
-                self._error = error
+                self._error = Kept(error)
             group.cancel()
-        failure, self._error = self._error, None
-        if failure is not None:
-            try:
-                # here, because a group would wrap it
-                raise failure
-            finally:
-                # its traceback refers to this frame
-                failure = None
+        if self._error is not None:
+            # here, because a group would wrap it
+            self._error.reraise()
         return self._found
 
     async def _look_up(self) -> None:
         try:
             self._found = await _ask(*self._name, 0)
         except Exception as error:
-            self._error = error
+            self._error = Kept(error)
         self.is_over = True
         self._wake()
 

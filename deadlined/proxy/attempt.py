@@ -16,7 +16,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ..errors import DeadlineExceeded
+from ..errors import DeadlineExceeded, Kept
 from ..http import Exchange
 from .connection import ConnectionUser, UpstreamConnection
 from .errors import Failure, UpstreamError, bare
@@ -89,7 +89,7 @@ class Attempt(ConnectionUser):
         # why the upstream has not taken the whole request, if that was not an upload: it may have answered before
         self._refusal: UpstreamError | None = None
         # what has gone wrong without a task, for the task
-        self._failure: Exception | None = None
+        self._failure: Kept | None = None
         # the connection and the upstream were given up
         self._has_left = False
         upstream.count_try()
@@ -107,7 +107,7 @@ class Attempt(ConnectionUser):
             if self._collect() and self._send_now():
                 return
         except Exception as error:
-            self._failure = error
+            self._failure = Kept(error)
         self._need_task()
 
     def upstream_ready(self) -> None:
@@ -119,9 +119,9 @@ class Attempt(ConnectionUser):
         except DeadlineExceeded:
             # the deadline of the handler is met in the task
             if self._exchange.deadline > self._shared.clock.now():
-                self._failure = self._why_late()
+                self._failure = Kept(self._why_late())
         except Exception as error:
-            self._failure = error
+            self._failure = Kept(error)
         if self._has_left:
             # nobody will ask for it, and its traceback refers to this object
             self._failure = None
@@ -199,13 +199,8 @@ class Attempt(ConnectionUser):
                 self._use(await self._connect())
             else:
                 self._connection.unpark()
-            failure, self._failure = self._failure, None
-            if failure is not None:
-                try:
-                    raise failure
-                finally:
-                    # its traceback refers to this frame
-                    failure = None
+            if self._failure is not None:
+                self._failure.reraise()
             await self._request_and_respond()
         except UpstreamError as error:
             error.started = self._response is not None

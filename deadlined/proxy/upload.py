@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
+from ..errors import Kept
 from ..http import LAST_CHUNK, Exchange, chunk
 from ..runtime import Group, checkpoint, open_group, within
 from .connection import UpstreamConnection
@@ -31,7 +32,7 @@ class Upload:
         self.error: UpstreamError | None = None
         # what has become of the response that is awaited beside it: whether it is complete, or why there is none
         self._response_done = False
-        self._response_error: UpstreamError | None = None
+        self._response_error: Kept | None = None
 
     async def run_beside(self, respond: Callable[[], Awaitable[bool]]) -> None:
         """Send it while `respond()` passes the response on. If that returns True, the response is complete: then go on
@@ -41,13 +42,8 @@ class Upload:
         does not send the body.
         """
         await within(open_group(), partial(self._run_beside, respond))
-        failure, self._response_error = self._response_error, None
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                # its traceback refers to this frame
-                failure = None
+        if self._response_error is not None:
+            self._response_error.reraise()
 
     async def _run_beside(self, respond: Callable[[], Awaitable[bool]], group: Group) -> None:
         group.start_soon(self._run, group)
@@ -55,7 +51,7 @@ class Upload:
             self._response_done = await respond()
         except UpstreamError as error:
             # a group would wrap it
-            self._response_error = error
+            self._response_error = Kept(error)
         if self._response_done and not self._connection.request_sent and self.error is None:
             group.start_soon(self._wait_taken, group)
         else:
