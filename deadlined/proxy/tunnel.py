@@ -46,8 +46,10 @@ class Tunnel(Upgraded):
     def __init__(self, connection: UpstreamConnection, clock: Clock, stall: float, grace: float = GRACE) -> None:
         self._connection: Final = connection
         self._clock: Final = clock
+        self._stall: Final = stall
         self._grace: Final = grace
-        self._upward: Final = _Upward(self, connection, clock, stall)
+        # refers to this object, and so does the timer from the beginning to the end: the client may leave before
+        self._maybe_upward: _Upward | None = None
         self._maybe_host: ExchangeHost | None = None
         self._closed = False
         # how the upstream has failed, None if it has not
@@ -65,13 +67,19 @@ class Tunnel(Upgraded):
         self._too_old_at = INF
         # what both ends had taken when the tunnel was about to end as idle
         self._taken = -1
-        self._timer = Timer(_expire, self)
+        self._timer = Timer(_expire)
 
     @property
     def _host(self) -> ExchangeHost:
         host = self._maybe_host
         assert host is not None, "the tunnel has not begun"
         return host
+
+    @property
+    def _upward(self) -> _Upward:
+        upward = self._maybe_upward
+        assert upward is not None, "the tunnel has not begun"
+        return upward
 
     async def run(self) -> None:
         """Send what the upstream sends to the client, until the upstream has ended its side or the tunnel has ended.
@@ -165,6 +173,8 @@ class Tunnel(Upgraded):
 
     def began(self, host: ExchangeHost) -> None:
         self._maybe_host = host
+        self._maybe_upward = _Upward(self, self._connection, self._clock, self._stall)
+        self._timer.arg = self
         self._heard = self._clock.now()
         # one that is too old before ends at once, and is not late
         self._too_old_at = max(host.close_after, self._heard)

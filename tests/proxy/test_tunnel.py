@@ -509,3 +509,21 @@ async def test_a_tunnel_that_has_ended_leaves_no_cycle(loop: Loop, how: str) -> 
             await loop.settle()
 
         await assert_leaves_no_garbage(pass_by)
+
+
+@on_each_loop
+async def test_a_tunnel_whose_client_leaves_at_the_101_leaves_no_cycle(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+
+        async def leave() -> None:
+            client, peer = await guarded.begin(UPGRADE)
+            await peer.head()
+            await loop.settle()
+            client.reset()
+            await peer.send(SWITCH)
+            await peer.end()
+            peer.conn.close()
+            await guarded.site.until(lambda: not guarded.site.server.open_connections)
+            await loop.settle()
+
+        await assert_leaves_no_garbage(leave)
