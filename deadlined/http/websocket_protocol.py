@@ -58,7 +58,7 @@ class WebSocketProtocol(Upgraded):
         self._why = Reason.DONE
         # by how many seconds the deadline that ends the websocket was late
         self._late = 0.0
-        self._timer = Timer(_expire, self)
+        self._timer = Timer(_expire)
 
     @property
     def _host(self) -> ExchangeHost:
@@ -70,6 +70,7 @@ class WebSocketProtocol(Upgraded):
 
     def began(self, host: ExchangeHost) -> None:
         self._maybe_host = host
+        self._timer.arg = self
         self.state = OPEN
         self._deadlines.liveness.hear(host.clock.now())
         self._deadlines.end_by(host.close_after, RULES["connection_age"])

@@ -8,6 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import ResponseError
+from tests.support.garbage import assert_leaves_no_garbage
 from tests.support.http import serving
 from tests.support.websocket import ACCEPT, HANDSHAKE, TEXT, frame, handler, peer
 
@@ -163,3 +164,23 @@ async def test_the_disconnect_of_another_client_is_a_failure_of_the_application(
         early = await site.connect()
         assert (await early.get(HANDSHAKE)).status == 500
     assert [message for message in caplog.messages if "failed" in message] == ["GET / failed", "GET /chat failed"]
+
+
+async def test_an_accept_that_fails_leaves_no_reference_cycle() -> None:
+    async def act(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        with pytest.raises(ResponseError, match="has not offered"):
+            await send({**ACCEPT, "subprotocol": "nobody's"})
+        await send({"type": "websocket.close"})
+
+    async with serving(handler(act)) as site:
+
+        async def refuse() -> None:
+            client = await site.connect()
+            await client.send(HANDSHAKE)
+            assert (await client.response()).status == 403
+            client.conn.close()
+            await site.ended()
+            await wait_all_tasks_blocked()
+
+        await assert_leaves_no_garbage(refuse)
