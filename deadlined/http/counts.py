@@ -145,9 +145,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class HttpStatistics(Value):
-    """Counts of a server. Now: `open` connections, how many of them are in each of the `phases`, and detached handlers
-    in the `background`. Totals since the start: `accepted` connections, `requests` that were handled, ended connections
-    by their `reasons`, and the `worst_lateness` of a deadline that cut one, in seconds.
+    """Counts of a server. Now: `open` connections, how many of them are in each of the `phases`, requests that are
+    `in_flight`, and detached handlers in the `background`. Totals since the start: `accepted` connections, `requests`
+    that were handled, ended connections by their `reasons`, and the `worst_lateness` of a deadline that cut one, in
+    seconds.
 
     `answered`: requests by method and status, those refused before a handler as `other`, which also stands for methods
     that HTTP does not define; status 0 is no answer. `durations`: seconds from the end of a request's head until its
@@ -157,6 +158,7 @@ class HttpStatistics(Value):
 
     open: int
     phases: Mapping[Phase, int]
+    in_flight: int
     background: int
     accepted: int
     requests: int

@@ -24,7 +24,10 @@ from .base import ConnectionBase
 from .counts import Counts, HttpStatistics
 from .exchange import Exchange
 from .records import ConnectionInfo
-from .state import CLOSED, Phase
+from .state import CLOSED, UPGRADED, Phase
+
+# the phases of a request after its head
+_IN_FLIGHT: Final = frozenset((Phase.BODY, Phase.HANDLER, Phase.WRITE))
 
 # bytes of a path that `busiest_paths` shows
 _LONGEST_PATH: Final = 100
@@ -37,8 +40,9 @@ class Survey:
     """Counts `connections`, and finds the first `limit` of them, or of those in `phase`, in the order of `sort`: id,
     age, left or requests; the last ones if `descending`.
 
-    `phases`: how many of the visited connections are in each phase. `received`, `sent`: bytes of HTTP of all
-    connections that had ended before and of all visited ones.
+    `phases`: how many of the visited connections are in each phase. `in_flight`: how many have a request that is being
+    received, handled or answered: none after an upgrade, also while its output waits. `received`, `sent`: bytes of HTTP
+    of all connections that had ended before and of all visited ones.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Survey:
         limit: int,
     ) -> None:
         self.phases: Final[dict[Phase, int]] = {}
+        self.in_flight: int = 0
         self.received: int = counts.received
         self.sent: int = counts.sent
         self._left: Final = list(connections)
@@ -79,6 +84,8 @@ class Survey:
             if connection.state != CLOSED:
                 phase = connection.current_phase
                 self.phases[phase] = self.phases.get(phase, 0) + 1
+                if connection.state < UPGRADED and phase in _IN_FLIGHT:
+                    self.in_flight += 1
         if self._limit:
             self._rank(piece)
 
@@ -120,6 +127,7 @@ def statistics_of(counts: Counts, survey: Survey, background: int, admission: Ad
     return HttpStatistics(
         open=sum(survey.phases.values()),
         phases=Counter(survey.phases),
+        in_flight=survey.in_flight,
         background=background,
         accepted=counts.accepted,
         requests=counts.handled,

@@ -158,6 +158,7 @@ def gauges(open_: int = 0) -> Gauges:
     """Return the gauges of a process with so many idle connections."""
     return Gauges(
         phases={"idle": open_},
+        in_flight=0,
         background=0,
         armed=open_,
         zombies=0,

@@ -116,6 +116,7 @@ class Serving:
         wakes_in = timers.wake_time() - self.poller.clock.now()
         return Gauges(
             phases={phase.value: found.phases.get(phase, 0) for phase in Phase},
+            in_flight=found.in_flight,
             background=found.background,
             armed=len(timers) - timers.zombies,
             zombies=timers.zombies,

@@ -25,9 +25,6 @@ from prometheus_client.utils import floatToGoString
 
 from .picture import Counters, Gauges, Histogram, Picture, Worker, sums
 
-# the phases in which a request is handled
-_IN_FLIGHT = ("body", "handler", "write")
-
 
 class Exposition(Collector):
     """Renders pictures of a service. `build` has the labels of `deadlined_build_info`."""
@@ -153,7 +150,7 @@ def _timers(totals: Counters) -> Iterator[Metric]:
 def _state(gauges: list[Gauges]) -> Iterator[Metric]:
     phases = sums(one.phases for one in gauges)
     yield _gauges("deadlined_connections_open", "Open connections, by what they wait for.", "phase", phases)
-    in_flight = sum(phases.get(phase, 0) for phase in _IN_FLIGHT)
+    in_flight = sum(one.in_flight for one in gauges)
     yield _gauge("deadlined_requests_in_flight", "Requests that are being received, handled or answered.", in_flight)
     background = sum(one.background for one in gauges)
     yield _gauge("deadlined_background_handlers", "Handlers that still run after their response.", background)

@@ -68,12 +68,13 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a process now. `wakes_in`: seconds until the next timer, None if there is none. `resident`: bytes.
-    `took`: seconds of processor time for counting all this. `upstreams`: by their addresses, of a proxy; `waiting`:
-    requests that wait for one. `running`, `queued`: requests that are handled and that wait for their turn, if their
-    number is limited."""
+    """The state of a process now. `in_flight`: requests after their heads. `wakes_in`: seconds until the next timer,
+    None if there is none. `resident`: bytes. `took`: seconds of processor time for counting all this. `upstreams`: by
+    their addresses, of a proxy; `waiting`: requests that wait for one. `running`, `queued`: requests that are handled
+    and that wait for their turn, if their number is limited."""
 
     phases: dict[str, int]
+    in_flight: int
     background: int
     armed: int
     zombies: int

@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 from trio.testing import MockClock
 
+from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import Exchange, Limits, Phase, Reason
 from deadlined.http.counts import METHODS, OTHER
 from deadlined.proxy import Address, Proxy
@@ -24,6 +25,7 @@ from deadlined.service.admin.metrics import Exposition
 from deadlined.service.admin.picture import Picture, UpstreamGauges
 from tests.support.admin import BUILD, answer, asking, checked_by_promtool, counters, local, picture, samples
 from tests.support.http import GET, only, post, serving
+from tests.support.websocket import accepting, handler, raw
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
 
@@ -168,6 +170,24 @@ async def test_a_connection_that_closes_is_no_request_in_flight(autojump_clock: 
     assert {
         name: number for name, number in found.items() if name.startswith("deadlined_connections_open{") and number
     } == {'deadlined_connections_open{phase="closing"}': 1}
+
+
+async def test_a_websocket_is_no_request_in_flight_also_while_its_client_does_not_read() -> None:
+    async def send_much(_: Scope, receive: Receive, send: Send) -> None:
+        await accepting(receive, send)
+        while True:
+            await send({"type": "websocket.send", "bytes": bytes(65536)})
+
+    async with serving(handler(send_much)) as site:
+        await raw(site)
+        with trio.fail_after(30):
+            while not site.server.connections(Phase.WRITE):
+                await trio.lowlevel.checkpoint()
+        found = samples(rendered(picture(Serving(site.server, current_host().poller, lambda: 0).last_answer(1))))
+        site.hang_up()
+        await site.ended()
+    assert found['deadlined_connections_open{phase="write"}'] == 1
+    assert found["deadlined_requests_in_flight"] == 0
 
 
 async def test_a_deadline_is_shown_whatever_the_phase_that_it_has_ended(autojump_clock: MockClock) -> None:
