@@ -82,8 +82,8 @@ LOOP_NAMES = {
     # is an application, which sleeps as those of its event loop do
     "deadlined.training": {"trio.sleep", "asyncio.sleep"},
     # by these trio's programs know streams and errors
-    "deadlined.net": {"trio.abc.HalfCloseableStream.register"},
     "deadlined.net.conn": {"trio.abc.HalfCloseableStream"},
+    "deadlined.net.tls": {"trio.abc.HalfCloseableStream"},
     "deadlined.net.listener": {"trio.abc.Listener"},
     "deadlined.net.datagram": {"trio.abc.AsyncResource"},
     "deadlined.net.errors": {f"trio.{kind}ResourceError" for kind in ("Broken", "Busy", "Closed")},

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import abc
 
-import trio
-
 from .conn import Conn
 from .datagram import PacketConn, open_udp
 from .dial import open_tcp_stream, open_tls_stream, open_unix_stream
@@ -32,10 +30,8 @@ __all__ = [
     "serve_tcp",
 ]
 
-if "_abc_impl" not in vars(Conn):
-    # mypyc makes a class without calling its metaclass: it would share its base's cache of isinstance(), and every
-    # stream that one of the two was asked about would get the same answer from the other
-    abc._abc_init(Conn)  # type: ignore[attr-defined]
-
-# for programs that ask with isinstance(); the class itself does not depend on an event loop
-trio.abc.HalfCloseableStream.register(TlsConn)
+for _kind in (Conn, TlsConn):
+    if "_abc_impl" not in vars(_kind):
+        # mypyc makes a class without calling its metaclass: it would share its base's cache of isinstance(), and every
+        # stream that one of the two was asked about would get the same answer from the other
+        abc._abc_init(_kind)  # type: ignore[attr-defined]

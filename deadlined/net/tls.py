@@ -16,8 +16,9 @@ from __future__ import annotations
 import socket as stdlib
 import ssl
 from collections.abc import Awaitable
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
+
+import trio
 
 from ..errors import DeadlineExceeded
 from ..runtime import ReadyCallback, checkpoint
@@ -33,7 +34,7 @@ BATCH: Final = 64 * 1024
 _MOST_UNSENT: Final = 4 * BATCH
 
 
-class TlsConn(ReadyCallback):
+class TlsConn(trio.abc.HalfCloseableStream):
     """A connected stream through TLS, with the deadlines of the `Conn` below. Make it with `open_tls_stream`, or over
     an accepted Conn with `server_side=True`.
 
@@ -179,9 +180,6 @@ class TlsConn(ReadyCallback):
             data = self.receive_ready(size)
         return data
 
-    def __aiter__(self) -> Self:
-        return self
-
     async def __anext__(self) -> bytes:
         """Receive the next bytes for `async for`, which ends when the peer has ended its side."""
         data = await self.receive_some()
@@ -237,14 +235,6 @@ class TlsConn(ReadyCallback):
         """Close at once, with a close_notify if the kernel takes it without waiting. Idempotent."""
         self.close()
         await checkpoint()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     # operations that never wait; none is a checkpoint
 
@@ -324,10 +314,6 @@ class TlsConn(ReadyCallback):
         """Return an awaitable that sleeps until `receive_ready` is worth trying. The read deadline applies."""
         return self.conn.wait_readable()
 
-    def on_ready(self) -> None:
-        """Send what is `unsent`. Called by the poller, if no task waits to do that."""
-        self._push_later()
-
     def _receive(self, size: int, ask: bool) -> bytes | None:
         """Decrypt what is here, or else what the socket has, which is asked at least once if `ask`."""
         core, conn = self._core, self.conn
@@ -382,8 +368,8 @@ class TlsConn(ReadyCallback):
             self._unsent = b""
 
     def _push_later(self) -> None:
-        """Let the poller hand what is unsent to the kernel, whatever the deadline, unless a task waits to do that."""
-        while self._unsent and not self.conn.call_when_room(self):
+        """Let the poller hand what is `unsent` to the kernel, whatever the deadline, unless a task waits to do that."""
+        while self._unsent and not self.conn.call_when_room(_Later(self)):
             self._push_if_possible()
 
     def _answer(self) -> None:
@@ -391,6 +377,18 @@ class TlsConn(ReadyCallback):
         self._push_if_possible()
         if len(self._unsent) > _MOST_UNSENT:
             raise BrokenResourceError("the peer makes TLS answer, and does not read the answers")
+
+
+class _Later(ReadyCallback):
+    """Sends what a TlsConn has `unsent` when there is room. Not the TlsConn itself: a compiled class has one base."""
+
+    __slots__ = ("_tls",)
+
+    def __init__(self, tls: TlsConn) -> None:
+        self._tls: Final = tls
+
+    def on_ready(self) -> None:
+        self._tls._push_later()
 
 
 def _exceeded(late: DeadlineExceeded, sent: int) -> DeadlineExceeded:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 
 from deadlined import Conn, TlsConn
+from tests.support.tls import tls_pair
 
 
 class Foreign(trio.abc.HalfCloseableStream):
@@ -29,6 +30,17 @@ class Foreign(trio.abc.HalfCloseableStream):
 def test_a_conn_is_a_stream_of_trio() -> None:
     assert issubclass(Conn, trio.abc.HalfCloseableStream)
     assert issubclass(TlsConn, trio.abc.HalfCloseableStream)
+
+
+async def test_they_are_for_type_checkers_too() -> None:
+    """No assignment here fails when it runs: mypy reads it."""
+    async with tls_pair() as (client, _):
+        streams: list[trio.abc.HalfCloseableStream] = [client, client.conn]
+        plain: trio.abc.Stream = client.conn
+        through_tls: trio.abc.Stream = client
+        assert streams == [through_tls, plain]
+        # not only registered: no type checker knows of that
+        assert all(trio.abc.HalfCloseableStream in type(each).__mro__ for each in streams)
 
 
 def test_no_other_stream_is_taken_for_a_conn() -> None:
