@@ -17,10 +17,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from ..value import Value
+from .arguments import require_types
 from .errors import BadRequest
 from .timeouts import INF, Limits, Timeouts, keep_alive_line
 
@@ -55,7 +56,7 @@ class Route(Value):
     observer is given records of them.
 
     Raises ValueError for a path that does not begin with `/`, a method that is no token in capitals, and a field that
-    cannot be overridden.
+    cannot be overridden; TypeError for values of other types.
     """
 
     path: str
@@ -74,15 +75,28 @@ class Route(Value):
                 raise ValueError(f"{name} cannot be set for a route: {NOT_PER_ROUTE[name]}")
             if name not in PER_ROUTE:
                 raise ValueError(f"{name} is neither a timeout nor a limit")
+        self.applied(Timeouts(), Limits())
         if self.overrides.get("max_running", INF) != INF:
             raise ValueError("max_running can only be off for a route: a number is for all requests of a process")
-        self.applied(Timeouts(), Limits())
 
     def applied(self, timeouts: Timeouts, limits: Limits) -> Choice:
         """Return these timeouts and limits with the overrides. Raise ValueError for a wrong value."""
-        of_timeouts = {name: value for name, value in self.overrides.items() if name in _TIMEOUTS}
-        of_limits = {name: value for name, value in self.overrides.items() if name in _LIMITS}
+        # what is no number is told by the classes
+        overrides: Mapping[str, Any] = self.overrides
+        of_timeouts = {name: value for name, value in overrides.items() if name in _TIMEOUTS}
+        of_limits = {name: value for name, value in overrides.items() if name in _LIMITS}
         return Choice(replace(timeouts, **of_timeouts), replace(limits, **of_limits), self.observed)
+
+
+require_types(
+    Route,
+    {
+        "path": (str, "a text like /upload"),
+        "methods": (frozenset, "a frozenset of texts like POST"),
+        "overrides": (Mapping, "a mapping of names to numbers"),
+        "observed": (bool, "True or False"),
+    },
+)
 
 
 class Choice:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from ..value import Value
+from .arguments import NUMBER, require_types
 
 INF: Final = math.inf
 
@@ -17,7 +18,7 @@ class Timeouts(Value):
 
     A deadline bounds its phase as a whole: bytes that trickle in do not extend it, except by the stated rates. A rate
     of `inf` extends nothing. Raises ValueError for NaN, a negative number, or 0 as a rate or as `ws_ping`, which is a
-    period.
+    period, TypeError for what is no number.
     """
 
     # from accept until the TLS handshake is done; Kestrel's 10
@@ -64,10 +65,21 @@ class Timeouts(Value):
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            positive = field.name.endswith("_rate") or field.name == "ws_ping"
-            allowed = "greater than 0" if positive else "0 or more, or inf for off"
-            if not value >= 0 or (value == 0 and positive):
-                raise ValueError(f"{field.name} must be {allowed}, not {value!r}")
+            if not value >= 0 or (value == 0 and _is_positive(field.name)):
+                raise ValueError(f"{field.name} must be {_allowed(field.name)}, not {value!r}")
+
+
+def _is_positive(name: str) -> bool:
+    return name.endswith("_rate") or name == "ws_ping"
+
+
+def _allowed(name: str) -> str:
+    return "greater than 0" if _is_positive(name) else "0 or more, or inf for off"
+
+
+require_types(
+    Timeouts, {field.name: (NUMBER, f"a number that is {_allowed(field.name)}") for field in fields(Timeouts)}
+)
 
 
 def keep_alive_line(timeouts: Timeouts) -> bytes:
@@ -77,7 +89,8 @@ def keep_alive_line(timeouts: Timeouts) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits(Value):
-    """Sizes in bytes, and numbers; `inf` is off. Raises ValueError for NaN or less than 1."""
+    """Sizes in bytes, and numbers; `inf` is off. Raises ValueError for NaN or less than 1, TypeError for what is no
+    number."""
 
     # bytes of a request line and its header fields together; answered 431 or 414 beyond. For a chunked body
     # it also bounds the sum of all chunk extensions, and separately that of all trailer fields. The 16 KiB of h11 and
@@ -110,3 +123,6 @@ def check_limits(limits: Any) -> None:
         value = getattr(limits, field.name)
         if not value >= 1:
             raise ValueError(f"{field.name} must be at least 1, or inf for off, not {value!r}")
+
+
+require_types(Limits, {field.name: (NUMBER, "a number that is at least 1, or inf for off") for field in fields(Limits)})

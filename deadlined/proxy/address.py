@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
+from ..http.arguments import require_types
 from ..net import Conn, open_tcp_stream, open_unix_stream
 from ..net.sockets import join_host_port, longest_path
 from ..value import Value
@@ -65,3 +66,6 @@ class Address(Value):
         if self.path:
             return open_unix_stream(self.path, deadline=deadline)
         return open_tcp_stream(self.host, self.port, deadline=deadline)
+
+
+require_types(Address, {"host": (str, "a text"), "port": (int, "a number"), "path": (str, "a text")})

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Final
 
+from ..http.arguments import NUMBER, require_types
 from ..http.timeouts import check_limits
 from ..value import Value
 
@@ -15,7 +16,7 @@ INF: Final = math.inf
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyTimeouts(Value):
     """Seconds from the start of a phase to its deadline; `inf` is off, 0 passes at once. Raises ValueError for NaN or a
-    negative number."""
+    negative number, TypeError for what is no number."""
 
     # from the beginning of a connection to an upstream until it is made, the look-up of its name included; Envoy's
     # connect_timeout
@@ -45,7 +46,7 @@ class ProxyTimeouts(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyLimits(Value):
-    """Numbers; `inf` is off. Raises ValueError for NaN or less than 1."""
+    """Numbers; `inf` is off. Raises ValueError for NaN or less than 1, TypeError for what is no number."""
 
     # requests and tunnels at one upstream at the same time; more wait for `upstream_queue`. Off, because only the
     # application knows a bound
@@ -53,3 +54,9 @@ class ProxyLimits(Value):
 
     def __post_init__(self) -> None:
         check_limits(self)
+
+
+for _kind, _allowed in ((ProxyTimeouts, "0 or more"), (ProxyLimits, "at least 1")):
+    require_types(
+        _kind, {field.name: (NUMBER, f"a number that is {_allowed}, or inf for off") for field in fields(_kind)}
+    )
