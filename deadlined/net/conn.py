@@ -27,7 +27,7 @@ from .sockets import (
     StreamSocket,
     checked_size,
     is_writable,
-    require_plain,
+    require_stream,
     reset_on_close,
     set_options,
 )
@@ -84,7 +84,10 @@ class Conn(trio.abc.HalfCloseableStream):
     set_read_timeout: Callable[[float], None]
     set_write_timeout: Callable[[float], None]
 
-    def __init__(self, socket: stdlib.socket, is_tcp: bool = False) -> None:
+    def __init__(self, socket: stdlib.socket, is_tcp: bool | None = None) -> None:
+        if is_tcp is None:
+            # else who calls this knows the socket
+            require_stream(socket)
         host = current_host()
         # one that blocks would hang the event loop
         socket.setblocking(False)
@@ -107,12 +110,11 @@ class Conn(trio.abc.HalfCloseableStream):
     def from_socket(cls, socket: stdlib.socket) -> Conn:
         """Take over a connected SOCK_STREAM socket that the caller made (a `socketpair`, one from systemd).
 
-        It becomes non-blocking, and the Conn closes it. ValueError for another type of socket, TypeError for one of an
-        event loop or with TLS; OSError if the event queue refuses it. After an error it still belongs to the caller.
+        It becomes non-blocking, and the Conn closes it. ValueError for another type of socket, or one that listens,
+        TypeError for one of an event loop or with TLS; OSError if the event queue refuses it. After an error it still
+        belongs to the caller.
         """
-        require_plain(socket, "Conn")
-        if socket.type != stdlib.SOCK_STREAM:
-            raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}")
+        require_stream(socket)
         return cls(socket, set_options(socket))
 
     def __repr__(self) -> str:

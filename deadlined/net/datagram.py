@@ -16,7 +16,7 @@ from ..runtime import Event, current_host
 from .errors import close_socket, note_name
 from .names import AddressInfo, LookUp, look_up, numeric, require_given, require_port
 from .side import Side, require_open
-from .sockets import address_text, require_plain
+from .sockets import address_text, require_datagrams
 
 # bytes; UDP's length field allows no more
 MAX_DATAGRAM = 65535
@@ -42,6 +42,7 @@ class PacketConn(trio.abc.AsyncResource):
     """
 
     def __init__(self, socket: stdlib.socket) -> None:
+        require_datagrams(socket)
         socket.setblocking(False)
         self._host = current_host()
         self._desc = self._host.open(socket.fileno())
@@ -63,9 +64,6 @@ class PacketConn(trio.abc.AsyncResource):
         It becomes non-blocking, and the PacketConn closes it. ValueError for another type of socket, TypeError for one
         of an event loop or with TLS.
         """
-        require_plain(socket, "PacketConn")
-        if socket.type != stdlib.SOCK_DGRAM:
-            raise ValueError(f"a PacketConn needs a SOCK_DGRAM socket, not {socket.type!r}")
         return cls(socket)
 
     @property

@@ -23,7 +23,7 @@ from ..runtime import current_host
 from .conn import Conn
 from .errors import broken_error, close_socket
 from .side import Side, require_open
-from .sockets import listens, require_plain, set_options
+from .sockets import require_listening, set_options
 
 # seconds; Go's net/http waits 5 ms and doubles up to 1 s
 _BACKOFF_FIRST = 0.005
@@ -64,6 +64,7 @@ class Listener(trio.abc.Listener[Conn]):
     def __init__(
         self, socket: stdlib.socket, unlink: Callable[[], object] | None = None, has_options: bool = False
     ) -> None:
+        require_listening(socket)
         self._host = current_host()
         socket.setblocking(False)
         self._desc = self._host.open(socket.fileno())
@@ -79,9 +80,6 @@ class Listener(trio.abc.Listener[Conn]):
         """Take over a listening SOCK_STREAM socket (from systemd, or bound by the caller). ValueError for any other
         socket, TypeError for one of an event loop or with TLS. macOS and OpenBSD cannot tell whether a socket listens:
         `accept` fails there if it does not."""
-        require_plain(socket, "Listener")
-        if not listens(socket):
-            raise ValueError("a Listener needs a SOCK_STREAM socket on which listen() was called")
         return cls(socket)
 
     @property

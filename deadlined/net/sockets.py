@@ -119,17 +119,51 @@ def require_plain(socket: Any, whose: str) -> None:
         raise TypeError(f"a {whose} needs a socket.socket, not {type(socket).__name__}")
 
 
+def require_stream(socket: Any) -> None:
+    """Raise TypeError or ValueError for a socket that a Conn cannot be made of, with what takes it."""
+    require_plain(socket, "Conn")
+    if socket.type != stdlib.SOCK_STREAM:
+        raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}{_taken_by(socket)}")
+    if _was_listened_on(socket):
+        raise ValueError("a Conn needs a connected socket, and this one listens: use a Listener")
+
+
+def require_listening(socket: Any) -> None:
+    """Raise TypeError or ValueError for a socket that a Listener cannot be made of, with what takes it."""
+    require_plain(socket, "Listener")
+    if not listens(socket):
+        raise ValueError(f"a Listener needs a SOCK_STREAM socket on which listen() was called{_taken_by(socket)}")
+
+
+def require_datagrams(socket: Any) -> None:
+    """Raise TypeError or ValueError for a socket that a PacketConn cannot be made of, with what takes it."""
+    require_plain(socket, "PacketConn")
+    if socket.type != stdlib.SOCK_DGRAM:
+        raise ValueError(f"a PacketConn needs a SOCK_DGRAM socket, not {socket.type!r}{_taken_by(socket)}")
+
+
 def listens(socket: stdlib.socket) -> bool:
     """Return True for a SOCK_STREAM socket on which listen() was called. macOS and OpenBSD cannot tell whether it was:
     there True for every SOCK_STREAM socket."""
+    return socket.type == stdlib.SOCK_STREAM and _was_listened_on(socket) is not False
+
+
+def _taken_by(socket: stdlib.socket) -> str:
+    if socket.type == stdlib.SOCK_DGRAM:
+        return ": use a PacketConn"
     if socket.type != stdlib.SOCK_STREAM:
-        return False
+        return ""
+    return ": use a Listener" if _was_listened_on(socket) else ": use a Conn if it is connected"
+
+
+def _was_listened_on(socket: stdlib.socket) -> bool | None:
+    """Return True if listen() was called on a SOCK_STREAM socket, None if the kernel cannot tell."""
     try:
         return bool(socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ACCEPTCONN))
     except OSError as error:
         if error.errno != errno.ENOPROTOOPT:
             raise
-        return True
+        return None
 
 
 def set_options(socket: stdlib.socket) -> bool:
