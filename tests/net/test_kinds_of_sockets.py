@@ -45,7 +45,9 @@ async def test_a_conn(make: Make, datagrams: socket.socket, listening: socket.so
     with pytest.raises(ValueError, match=f"^a Conn needs a SOCK_STREAM socket, {re.escape(DATAGRAMS)}$"):
         make(datagrams)
     if TELLS:
-        with pytest.raises(ValueError, match=r"^a Conn needs a connected socket, and this one listens: use a Listener$"):
+        with pytest.raises(
+            ValueError, match=r"^a Conn needs a connected socket, and this one listens: use a Listener$"
+        ):
             make(listening)
     # it is still the caller's, as it was
     assert datagrams.fileno() >= 0

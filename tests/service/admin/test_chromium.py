@@ -86,6 +86,40 @@ def test_the_time_left_has_no_bar_where_its_limit_is_off(start: Starter, page: P
         assert "no deadline" not in page.evaluate("document.getElementById('rows').textContent")
 
 
+@pytest.mark.parametrize("then", ["asked -= RELOADED; 0", "listen()"], ids=["after a while", "by a new stream"])
+def test_the_limits_are_those_of_a_configuration_that_was_read_again(
+    then: str, start: Starter, page: Page, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text('read_header = "20s"\n')
+    process = start("apps:pid", "--admin", "127.0.0.1:0", "--config", "shop.toml")
+    page.open(process.events("admin listening")[0]["url"])
+    page.wait_for("limits.read_header === 20")
+    file.write_text('read_header = "30s"\n')
+    process.signal(signal.SIGHUP)
+    process.events("reloaded")
+    page.evaluate(then)
+    page.wait_for("limits.read_header === 30")
+
+
+def test_the_limits_are_asked_for_again_after_a_failure_and_after_a_while(start: Starter, page: Page) -> None:
+    _, _, url = served(start)
+    page.open(url)
+    page.wait_for("limits.read_header === 20")
+    page.evaluate("limits = {}; real = fetch; failures = 0; fetch = async () => { failures++; throw Error(); }; 0")
+    page.evaluate("asked -= RELOADED; 0")
+    page.wait_for("failures > 1")
+    page.evaluate("fetch = real; 0")
+    page.wait_for("limits.read_header === 20")
+    # refused, as while the server is busy
+    page.evaluate("limits = {}; fetch = async () => { failures = 0; return new Response('', {status: 503}); }; 0")
+    page.evaluate("asked -= RELOADED; 0")
+    page.wait_for("failures === 0")
+    page.evaluate("fetch = real; 0")
+    page.wait_for("limits.read_header === 20")
+    assert page.complaints == []
+
+
 def test_a_page_that_was_refused_tries_again_unless_it_is_paused(start: Starter, page: Page) -> None:
     _, _, url = served(start)
     host, _, port = url.removeprefix("http://").rpartition(":")

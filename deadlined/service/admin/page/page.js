@@ -37,7 +37,12 @@ const STATES = { starting: "starts", serving: "serves", waiting: "waits for its 
 // connection whose server is blocked or gone has no error that would end it
 const AGAIN = 5000;
 
+// milliseconds after which the configuration is asked for again: a reload changes it while the stream goes on
+const RELOADED = 10000;
+
 let limits = {};
+// when the configuration was asked for, in milliseconds; -Infinity to ask with the next event
+let asked = -Infinity;
 let before = null;
 let source = null;
 let again = null;
@@ -169,13 +174,27 @@ function expect() {
   }, AGAIN);
 }
 
+async function configure() {
+  asked = performance.now();
+  try {
+    const answer = await fetch("config");
+    if (!answer.ok) throw new Error(answer.statusText);
+    limits = (await answer.json()).timeouts || {};
+  } catch {
+    asked = -Infinity;
+  }
+}
+
 function listen() {
   stop();
-  const asked = new URLSearchParams({ sort: $("sort").value, limit: $("limit").value });
-  if ($("phase").value) asked.set("phase", $("phase").value);
-  source = new EventSource(`events?${asked}`);
+  const query = new URLSearchParams({ sort: $("sort").value, limit: $("limit").value });
+  if ($("phase").value) query.set("phase", $("phase").value);
+  source = new EventSource(`events?${query}`);
+  // also when the browser has opened it again: perhaps by another server
+  source.onopen = configure;
   source.onmessage = event => {
     expect();
+    if (performance.now() - asked > RELOADED) configure();
     show(JSON.parse(event.data));
   };
   source.onerror = complain;
@@ -195,14 +214,12 @@ function pause() {
   }
 }
 
-async function start() {
+function start() {
   for (const phase of Object.keys(LIMITS)) $("phase").append(new Option(phase, phase));
   $("ask").addEventListener("submit", event => event.preventDefault());
   $("ask").addEventListener("change", () => $("pause").getAttribute("aria-pressed") === "true" || listen());
   $("pause").addEventListener("click", pause);
   listen();
-  const config = await (await fetch("config")).json();
-  limits = config.timeouts || {};
 }
 
 start();
