@@ -83,7 +83,7 @@ async def _run(app: App, scope: Scope, channel: WebSocketChannel) -> None:
             raise RuntimeError("the application failed with a disconnect that is not its own client's") from error
         raise Disconnected("the application has not caught its framework's disconnect") from error
     finally:
-        channel.receives = False
+        channel.left()
 
 
 class WebSocketChannel(Sender):
@@ -132,6 +132,12 @@ class WebSocketChannel(Sender):
     def _is_undecided(self) -> bool:
         """True while the websocket may still be accepted."""
         return self._websocket is None and not self._exchange.ended
+
+    def left(self) -> None:
+        """Note that the application has returned or failed."""
+        self.receives = False
+        if self._websocket is None:
+            self._frames.release()
 
     async def receive(self) -> Message:
         """Return the next message. After the end it is `websocket.disconnect`, any number of times."""

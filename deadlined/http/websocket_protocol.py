@@ -154,6 +154,7 @@ class WebSocketProtocol(Upgraded):
         self._note_end(1006, "")
         self._host.loop.set_timer(self._timer, INF)
         self._timer.arg = None
+        self._frames.release()
         self._inbox.wake()
 
     # output

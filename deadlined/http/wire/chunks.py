@@ -72,8 +72,8 @@ class ChunkDecoder:
         self._extensions: int = 0
         self._trailers: int = 0
         self._fields: int = 0
-        # what is wrong behind the latest piece
-        self._refusal: BadRequest | None = None
+        # what is wrong behind the latest piece: status, detail and reason. The error itself refers to this object
+        self._refusal: tuple[int, str, Reason] | None = None
         self.many: bool = False
 
     @property
@@ -99,7 +99,7 @@ class ChunkDecoder:
         Raise BadRequest if the chunks are malformed or exceed a limit; the decoder must not be used after that.
         """
         if self._refusal is not None:
-            raise self._refusal
+            raise BadRequest(*self._refusal)
         if not self._left:
             self._read_framing()
         if self._state == END:
@@ -119,7 +119,7 @@ class ChunkDecoder:
             try:
                 self._read_framing()
             except BadRequest as bad:
-                self._refusal = bad
+                self._refusal = bad.status, bad.detail, bad.reason
                 break
             following = self._take_data() if self._left else None
             if following is None:

@@ -220,6 +220,10 @@ class Frames:
         self._protocol.send_close(code, reason)
         self._speaks = True
 
+    def release(self) -> None:
+        """Note that the websocket has ended, or will never begin: nothing is fed any more."""
+        _release(self._protocol)
+
     def _fail(self, code: int, reason: str) -> None:
         self._protocol.fail(code, reason)
         self._speaks = True
@@ -298,6 +302,7 @@ def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
         headers["upgrade"] = "websocket"
     response = protocol.accept(Handshake(request.path_and_query.decode("ascii"), headers))
     if response.status_code != 101:
+        _release(protocol)
         fields = [(b"sec-websocket-version", b"13")]
         for key, text in response.headers.raw_items():
             if key.lower() not in _FRAMING:
@@ -308,6 +313,15 @@ def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
     ]
     found = response.headers
     return Frames(protocol, found["Sec-WebSocket-Accept"], found.get("Sec-WebSocket-Extensions", ""), offered, most)
+
+
+def _release(protocol: Any) -> None:
+    """Break the reference cycles of a protocol that has ended: a suspended generator, and the tracebacks of what it has
+    refused, refer to it. What it holds for compression is much, and invisible to the garbage collector."""
+    protocol.parser.close()
+    error: Any = protocol.handshake_exc or protocol.parser_exc
+    while error is not None:
+        error.__traceback__, error = None, error.__context__
 
 
 def _size(limit: float) -> int | None:

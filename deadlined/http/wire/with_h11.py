@@ -29,6 +29,8 @@ def _read(head: bytes) -> h11.Request:
     try:
         event = connection.next_event()
     except h11.RemoteProtocolError as error:
+        # its frames refer to it, and to those that have called them
+        error.__traceback__ = None
         # its messages quote bytes of the client: let the checks that the parsers share say what is wrong
         check_grammar(head)
         method, target, version = head.partition(b"\r\n")[0].split(b" ")
