@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import errno
 import socket as stdlib
-from typing import Any
+from typing import Any, Final
 
 import trio
+
+# this process or the machine lacks descriptors or memory: no fault of a peer, and it may pass
+SHORTAGES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 class BusyResourceError(trio.BusyResourceError, RuntimeError):

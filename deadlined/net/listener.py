@@ -21,15 +21,13 @@ import trio
 
 from ..runtime import current_host
 from .conn import Conn
-from .errors import broken_error, close_socket
+from .errors import SHORTAGES, broken_error, close_socket
 from .side import Side, require_open
 from .sockets import require_listening, set_options
 
 # seconds; Go's net/http waits 5 ms and doubles up to 1 s
 _BACKOFF_FIRST = 0.005
 _BACKOFF_MOST = 1.0
-
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 # the connection that was to be accepted is gone or was refused by a firewall (accept(2), "Error handling")
 _SKIPPED = frozenset(
@@ -113,7 +111,7 @@ class Listener(trio.abc.Listener[Conn]):
                 try:
                     conn = self._accept_now()
                 except OSError as error:
-                    if error.errno in _SHORTAGES:
+                    if error.errno in SHORTAGES:
                         delay = await self._back_off(error, delay)
                     elif error.errno in _SKIPPED:
                         # an error that persists must leave room for other tasks, a cancellation and a deadline
@@ -140,7 +138,7 @@ class Listener(trio.abc.Listener[Conn]):
         try:
             return self._accept_now()
         except OSError as error:
-            if error.errno in _SHORTAGES or error.errno in _SKIPPED:
+            if error.errno in SHORTAGES or error.errno in _SKIPPED:
                 return None
             raise broken_error(error) from error
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import DeadlineExceeded
+from ..net.errors import SHORTAGES
 from ..poll import Clock
 from ..value import Value
 from .address import Address
@@ -44,10 +45,7 @@ LONGEST_EJECTION: Final = 60.0
 DISTRUST: Final = 60.0
 LONGEST_DISTRUST: Final = 3600.0
 
-# errors of a connect that no upstream is at fault for: descriptors or memory are used up here, for each of them
-_LACKS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-
-# those of one at whose address nobody listens
+# errors of a connect at whose address nobody listens
 _REFUSALS: Final = frozenset((errno.ECONNREFUSED, errno.ENOENT))
 
 # what a failed connect is called. EADDRNOTAVAIL is of one upstream, like a refusal: this machine has no address of its
@@ -125,7 +123,8 @@ class Upstream:
                 Failure.CONNECT_TIMEOUT, "the upstream has not accepted the connection in time"
             ) from late
         except OSError as error:
-            if error.errno in _LACKS:
+            if error.errno in SHORTAGES:
+                # no upstream is at fault
                 raise Overloaded(f"no connection to an upstream can be made: {os.strerror(error.errno)}") from error
             if error.errno in _REFUSALS and self.on_refusal is not None:
                 self.on_refusal()

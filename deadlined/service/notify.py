@@ -20,13 +20,15 @@ import socket
 import time
 from collections.abc import Callable, MutableMapping
 
+from ..net.errors import SHORTAGES
+
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 # seconds between two attempts to send a state
 AGAIN = 1.0
 
 # the manager's queue is full, or this machine or process is short of something: it may pass
-_PASSING = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+_PASSING = SHORTAGES | {errno.EAGAIN}
 
 
 class Notifier:
