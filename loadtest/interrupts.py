@@ -18,30 +18,21 @@ _EXTRA = {"rich", "hdrh", "httptools", "jinja2", "locust", "gevent", "psutil"}
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Load in this block what a command needs. If the extra is not installed, say so, and exit with 2; at Ctrl-C as
-    `quiet_interrupts`."""
+    """Load in this block what a command needs. If the extra is not installed, say so, and exit with 2. At Ctrl-C end
+    the process with INTERRUPTED, and no traceback, unless SIGINT is ignored. For the main thread."""
+    is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     try:
-        with quiet_interrupts():
-            yield
+        if is_ours:
+            signal.signal(signal.SIGINT, _end)
+        yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         print(f"Error: {error.name} is not installed: pip install 'deadlined[loadtest]'", file=sys.stderr)
         sys.exit(2)
-
-
-@contextmanager
-def quiet_interrupts() -> Iterator[None]:
-    """End the process with INTERRUPTED, and no traceback, at Ctrl-C in this block, which loads what a command needs.
-    No effect where SIGINT is ignored. For the main thread."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, _end)
-    try:
-        yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end(number: int, _: FrameType | None) -> None:

@@ -187,11 +187,8 @@ class Line(ABC):
                 self.watch(EPOLLOUT)
             try:
                 self._socket.do_handshake()
-            except ssl.SSLWantReadError:
-                self.watch(EPOLLIN)
-                return
-            except ssl.SSLWantWriteError:
-                self.watch(EPOLLOUT)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+                self.watch(EPOLLIN if isinstance(error, ssl.SSLWantReadError) else EPOLLOUT)
                 return
         self.watch(_READ)
         self._is_open = True

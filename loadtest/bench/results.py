@@ -193,8 +193,6 @@ def judge(benchmark: Benchmark, results: Results, changed: str = "") -> dict[Pai
 
 
 def _better(results: Results, case: str, metric: str, ours: str, bare: str) -> bool:
-    ratio = results.ratio(case, metric, ours, bare)
-    kind = results.metrics.get(metric)
-    if ratio is None or kind is None:
+    if (ratio := results.ratio(case, metric, ours, bare)) is None:
         return False
-    return ratio.low > 1 + SAME if kind.better == "more" else ratio.high < 1 - SAME
+    return ratio.low > 1 + SAME if results.metrics[metric].better == "more" else ratio.high < 1 - SAME

@@ -13,7 +13,7 @@ import deadlined
 
 from ..report import console, machine, revision
 from ..servers import ToolMissingError
-from .contest import Benchmark, Contestant, Metric, Verdict
+from .contest import Benchmark, Contestant, Verdict
 from .results import Results
 from .spread import CONFIDENCE, number
 
@@ -69,14 +69,11 @@ def _table(benchmark: Benchmark, results: Results, case: str, metrics: Sequence[
     table = Table(title=escape(f"{benchmark.name}: {case}"), caption=f"{caption}{rule}")
     table.add_column("contestant", min_width=24, max_width=44)
     for metric in metrics:
-        table.add_column(_heading(metric, results.metrics[metric]), justify="right")
+        better = results.metrics[metric].better
+        table.add_column(escape(metric) + (f"\n[dim]{better} is better[/]" if better else ""), justify="right")
     for contestant in results.contestants:
         table.add_row(*row(results, contestant, case, metrics))
     return table
-
-
-def _heading(name: str, metric: Metric) -> str:
-    return escape(name) if metric.better is None else f"{escape(name)}\n[dim]{metric.better} is better[/]"
 
 
 def _targets(benchmark: Benchmark, verdicts: Sequence[Verdict]) -> Table:

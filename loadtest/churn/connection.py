@@ -231,11 +231,10 @@ class Connection(Line):
             self._leave(act, now)
 
     def _leave(self, act: Act, now: float) -> None:
-        if act is Act.RESET:
-            self._crowd.tally.reset += 1
-        else:
-            self._crowd.tally.closed += 1
-        self._end(now, reset=act is Act.RESET)
+        reset = act is Act.RESET
+        self._crowd.tally.reset += reset
+        self._crowd.tally.closed += not reset
+        self._end(now, reset=reset)
 
     def _ended_by_server(self, how: str, now: float, wrong: float) -> None:
         """Judge an end that the server has made."""

@@ -33,7 +33,9 @@ LEAST, MOST = 0.1, 1_000_000
 PERCENTILES = ("p50", "p90", "p99", "p99.9", "p99.99", "max")
 METRICS = (*PERCENTILES, "errors", "rate")
 
-_UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
+# units and what they are worth, of times and of what has others; None: it is a plain number
+_TIMES: Mapping[str | None, float] = {"us": 0.001, "ms": 1.0, "s": 1000.0}
+_UNITS: Mapping[str, Mapping[str | None, float]] = {"errors": {None: 1.0, "%": 0.01}, "rate": {None: 1.0}}
 _COMPARED: dict[str, Callable[[float, float], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
 _FORM = re.compile(r"\s*(p\d+(?:\.\d+)?|max|errors|rate)\s*(>=|<=|>|<)\s*(\d+(?:\.\d+)?)\s*(us|ms|s|%)?\s*")
 
@@ -133,16 +135,10 @@ class Condition:
             raise ValueError(f"{text!r} is no condition like 'p99>50ms', 'errors>0.1%' or 'rate<900'; metrics: "
                              f"{', '.join(METRICS)}")  # fmt: skip
         metric, compare, number, unit = found.groups()
-        scale = 1.0
-        if metric in PERCENTILES:
-            if unit not in _UNITS:
-                raise ValueError(f"{text!r}: give {metric} with a unit: us, ms or s")
-            scale = _UNITS[unit]
-        elif metric == "errors" and unit == "%":
-            metric, scale = "error part", 0.01
-        elif unit is not None:
-            raise ValueError(f"{text!r}: {metric} has no unit {unit}")
-        return cls(text.strip(), metric, compare, float(number) * scale)
+        units = _UNITS.get(metric, _TIMES)
+        if unit not in units:
+            raise ValueError(f"{text!r}: give {metric} with {' or '.join(one or 'no unit' for one in units)}")
+        return cls(text.strip(), "error part" if unit == "%" else metric, compare, float(number) * units[unit])
 
     def true_of(self, figures: Mapping[str, float]) -> bool:
         """Tell if a run with these figures fails."""

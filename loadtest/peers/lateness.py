@@ -32,6 +32,9 @@ LEAD_EACH: Final = 150e-6
 WARM_COUNT: Final = 100
 WARM_SPREAD: Final = 0.1
 
+# called with a time, and with what is to be called with that time when it has come
+Arm = Callable[[float, Callable[[float], None]], object]
+
 
 def due_times(count: int, spread: float, now: float) -> list[float]:
     """Return `count` times, uniform over `spread` seconds, in no order; with the same distances in every process."""
@@ -46,13 +49,7 @@ def require_lead(due: Sequence[float], now: float) -> None:
         raise RuntimeError(f"making {len(due)} timers took too long: the first was due already")
 
 
-def armed(
-    count: int,
-    spread: float,
-    clock: Callable[[], float],
-    arm: Callable[[float, Callable[[float], None]], object],
-    done: Callable[[], object],
-) -> list[float]:
+def armed(count: int, spread: float, clock: Callable[[], float], arm: Arm, done: Callable[[], object]) -> list[float]:
     """Arm timers; return the list that gets the seconds by which each is late, and call `done` with the last of them.
 
     `arm(when, fire)` must have `fire(when)` called at that time.

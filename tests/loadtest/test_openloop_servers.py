@@ -209,7 +209,7 @@ def test_a_server_that_answers_all_but_later_is_said_to_be_slower() -> None:
         (["http://93.184.215.14/", "--rate", "5"], 2, "is a public address"),
         (["http://127.0.0.1:1/"], 2, "Missing option '--rate'"),
         (["http://127.0.0.1:1/", "--rate", "0"], 2, "--rate"),
-        (["http://127.0.0.1:1/", "--rate", "5", "--fail-if", "p99>50"], 2, "give p99 with a unit"),
+        (["http://127.0.0.1:1/", "--rate", "5", "--fail-if", "p99>50"], 2, "give p99 with us or ms or s"),
         (["http://127.0.0.1:1/", "--rate", "5", "--search"], 2, "--search needs a --fail-if"),
         (["nonsense", "--rate", "5"], 2, "no URL of HTTP"),
     ],
