@@ -32,7 +32,7 @@ from .histogram import Tally
 from .servers import raise_file_limit, wait_or_kill
 from .target import ForbiddenTargetError
 
-# seconds from an order to the first request, so that all processes have begun
+# seconds from an order to the first request, so that all processes have taken it
 LEAD = 0.3
 # descriptors of a process beside its connections
 _SPARE = 100
@@ -90,10 +90,13 @@ def need_descriptors(connections: int, less: str = "fewer --connections") -> Non
 
 
 class Crew:
-    """The processes. RuntimeError of each method if one of them ends without a result."""
+    """The processes, once each has said that it has begun: on a busy machine that takes a while, for which its first
+    requests would be late. RuntimeError, also of each method, if one of them ends without a result."""
 
     def __init__(self, children: Sequence[Child]) -> None:
         self._running = list(children)
+        for child in self._running:
+            child.receive()
 
     def order(self, orders: Iterable[object]) -> None:
         """Give each its order."""
@@ -132,7 +135,7 @@ class Crew:
 
 @contextmanager
 def crew(function: Function, number: int) -> Iterator[Crew]:
-    """Start so many processes that run `function`, and end them."""
+    """Start so many processes that run `function`, which first sends any message, and end them."""
     with ExitStack() as stack:
         yield Crew([stack.enter_context(Child(function)) for _ in range(number)])
 

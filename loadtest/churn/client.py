@@ -39,6 +39,7 @@ class Order:
 
 def main(channel: Channel[Any, Any]) -> None:
     """Be one client process: follow the parent's order."""
+    channel.send("begun")
     channel.send(_Ordered(channel.recv(), channel).run())
 
 

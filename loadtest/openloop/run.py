@@ -147,6 +147,7 @@ class Condition:
 
 def main(channel: Connection[Any, Any]) -> None:
     """Be one client process: run the load that the parent sends. Any further message ends it early."""
+    channel.send("begun")
     load, start = channel.recv()
     channel.send(Client(load).run(start, channel.poll))
 
