@@ -196,7 +196,7 @@ def ask(target: Target, patience: float = PATIENCE, *, proper: bool = False) -> 
     try:
         _exchange(target, target.get(), patience, answers)
     except TimeoutError:
-        wrong = f" accepts and does not answer within {patience:g} s"
+        wrong = f" {'does not end its answer' if answers.size else 'accepts and does not answer'} within {patience:g} s"
     except ssl.SSLError as error:
         wrong = f": {_tls_trouble(error)}"
     except httptools.HttpParserError as error:
@@ -225,7 +225,7 @@ def _wrong(target: Target, answers: Answers, *, proper: bool) -> str:
         return f" redirects ({status}) to {answers.fields.get('location', 'elsewhere')}: give the URL that answers"
     if status == 400:
         return " answers 400 to an honest request: is it https, or does it want a client certificate?"
-    if status >= 500:
+    if status >= 500 or status == 429:
         return f" answers {status}: it fails honest requests"
     return f" answers {status}: every request would be an error" if proper and status > 400 else ""
 

@@ -147,7 +147,7 @@ class Check(ExitStack):
         self._progress = progress
         self._calm = Honest(0, 0, None)
         self._interrupted = False
-        self._paralysed = self._stopped = ""
+        self._paralysed = self._stopped = self._failed = ""
         self._seen: list[Seen] = []
         self._felt: dict[str, tuple[Honest, int]] = {}
         self._watching: tuple[float, float] | None = None
@@ -159,7 +159,7 @@ class Check(ExitStack):
             calm = self._calm = self._honest()
             if calm.failed * 10 > (asked := calm.ok + calm.failed):
                 served = f"{calm.ok} of {asked} honest requests within {HONEST_PATIENCE:g} s"
-                when = f"before any attack, at {HONEST_RATE:g} a second"
+                when = f"before any attack, at {HONEST_RATE:g} a second ({self._failed})"
                 raise UnusableTargetError(f"the server answers {served} {when}: it cannot be graded")
 
     def report(self) -> Report:
@@ -190,6 +190,7 @@ class Check(ExitStack):
         if tally.interrupted:
             raise KeyboardInterrupt
         need_ports(tally.errors)
+        self._failed = ", ".join(f"{number} {kind}" for kind, number in tally.errors.most_common())
         # a proper 404 is a service, too, if that is the answer in calm: what was asked for is the user's
         status = self._first.status
         ok = tally.errors[f"status {status}"] if status >= 400 else tally.ok

@@ -10,7 +10,9 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -203,8 +205,10 @@ def test_a_port_where_nobody_listens() -> None:
             "answers 400 to an honest request: is it https, or does it want a client cert",
         ),
         (Rule(status="500 Internal Server Error"), "answers 500: it fails honest requests"),
+        (Rule(status="429 Too Many Requests"), "answers 429: it fails honest requests"),
+        (Rule(broken="429 Slow Down", breaks=4), "at 50 a second (100 status 429): it cannot be graded"),
     ],
-    ids=["mail", "silence", "half", "redirect", "400", "500"],
+    ids=["mail", "silence", "half", "redirect", "400", "500", "429", "limited"],
 )
 def test_a_target_that_does_not_answer_honest_requests(rule: Rule, text: str) -> None:
     with slow_server(rule) as server:
@@ -227,6 +231,28 @@ def test_a_target_that_accepts_and_says_nothing(monkeypatch: pytest.MonkeyPatch)
         done = run(f"http://127.0.0.1:{listener.getsockname()[1]}/")
     assert done.exit_code == 3
     assert "does not answer within 0.2 s" in done.output
+
+
+def test_an_answer_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target.ask, "__defaults__", (0.2,))
+    open_ = []
+
+    def answer(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                open_.append(listener.accept()[0])
+                open_[-1].sendall(b"HTTP/1.1 200 OK\r\n\r\ndata: 1\n\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=answer, args=(listener,))
+        thread.start()
+        done = run(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        thread.join()
+    for connection in open_:
+        connection.close()
+    assert done.exit_code == 3
+    assert "does not end its answer within 0.2 s" in done.output
 
 
 def test_http_where_tls_is_spoken_and_the_other_way_round() -> None:
