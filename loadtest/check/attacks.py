@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from .kinds import OUTLIVED, Deadline, Kind, ended, measured, narrowed, none, of_dripped, of_stalled, same
+from .kinds import OUTLIVED, SAME, Deadline, Kind, ended, measured, narrowed, none, of_dripped, of_stalled, same
 from .script import Seen
 from .scripts import CLOSE, NEEDS, PRIMED
 
@@ -55,14 +55,10 @@ def known(fields: Mapping[str, str], refusal: bytes = b"") -> str:
     """
     if _HAPROXY in refusal:
         return "haproxy"
-    name = fields.get("server", "").lower()
-    for prefix in _OPTIONS:
-        if name.startswith((prefix, f"{prefix}/")) or (prefix == "hypercorn" and name.startswith("hypercorn-")):
-            return prefix
-    keep_alive = fields.get("keep-alive", "")
+    name, keep_alive = fields.get("server", "").lower(), fields.get("keep-alive", "")
     if not name and keep_alive.startswith("timeout=") and "," not in keep_alive and "connection" not in fields:
         return "deadlined"
-    return ""
+    return next((prefix for prefix in _OPTIONS if name.startswith(prefix)), "")
 
 
 def advice(name: str, attack: Attack) -> str:
@@ -138,7 +134,7 @@ def _slow_body(of: Seen_) -> Deadline:
         return deadline
     due = deadline.seconds + (PRIMED / deadline.min_rate[0] if deadline.min_rate else 0.0)
     primed = of("slow-body", "primed")
-    if primed and all(one.watched > due * OUTLIVED for one in primed):
+    if primed and all(one.watched > max(due * OUTLIVED, due + SAME) for one in primed):
         return replace(deadline, kind="idle", min_rate=None)
     return deadline
 

@@ -321,6 +321,12 @@ def test_a_deadline_that_holds_for_the_first_bytes_of_a_body_only_is_an_idle_tim
     assert (found.kind, found.seconds) == (kind, 10.0)
 
 
+def test_a_body_that_is_refused_at_once_is_refused_at_once_whatever_has_been_sent() -> None:
+    seen = [end(0.0004 * number, rate, role="dripped") for number, rate in enumerate(RATES)]
+    found = deadlines([*stalled(0.0001), *seen, end(0.02, 10.0, role="primed")])["slow-body"]
+    assert found.kind == "absolute"
+
+
 def test_what_bytes_have_paid_for_before_is_no_hole_in_a_minimum_rate() -> None:
     seen = [*stalled(5.0), *with_minimum(5.0, 2000.0)]
     # 40,000 bytes are 20 seconds more
