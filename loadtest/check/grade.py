@@ -7,8 +7,9 @@ programs read them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -99,7 +100,20 @@ class Report:
         """Return the fixed names, and more."""
         facts = {name: value for name, value in vars(self).items() if name != "outcomes"}
         attacks = [outcome.as_json() for outcome in self.outcomes]
-        return {**facts, "seconds": round(self.seconds, 1), "calm": asdict(self.calm), "attacks": attacks}
+        facts |= {"seconds": round(self.seconds, 1), "calm": asdict(self.calm), "undecided": self.undecided()}
+        return {**facts, "attacks": attacks}
+
+    def undecided(self) -> str:
+        """Say which failures a higher limit may turn into passes, and what the grade would be then; "" if none."""
+        fails = [one for one in self.outcomes if one.verdict == "fail"]
+        short = [one for one in fails if undecided(one.attack, one.deadline, self.limit)]
+        better = {one: felt for one in short if (felt := _felt(one.honest, self.calm)[0]) != "fail"}
+        if not better or self.interrupted or self.gone:
+            return ""
+        needed, names = max(_needed(one.attack) for one in better), ", ".join(one.attack.name for one in better)
+        best = grade(replace(one, verdict=better.get(one, one.verdict)) for one in self.outcomes)
+        text = f"A --limit of {self.limit:g} s is too short for {names}: what it does not show counts as a failure"
+        return f"{text}. With --limit {needed} the grade may be up to {best}."
 
     def advice(self) -> dict[str, list[str]]:
         """Return each piece of advice with the attacks that it is for."""
@@ -128,13 +142,28 @@ def held_verdict(attack: Attack, deadline: Deadline, limit: float) -> Judged:
     if seconds is None:
         if deadline.watched < limit * 0.99:
             return "unfinished", f"watched for {deadline.watched:.1f} s only"
+        if undecided(attack, deadline, limit):
+            allowed = f"{attack.within:g} s are allowed: --limit {_needed(attack)} would tell"
+            return "fail", f"open after {limit:g} s, and {allowed}"
         return "fail", f"the connection was held for {limit:g} s, and would be longer"
     if deadline.kind not in attack.enough:
-        return "fail", "the server ends it if it stalls, and never if it drips"
+        never = f"not in {limit:g} s" if undecided(attack, deadline, limit) else "never"
+        return "fail", f"the server ends it if it stalls, and {never} if it drips"
     if seconds <= attack.within * (1 + EDGE_PART) + EDGE:
         return "pass", f"ended after {_text(seconds)}"
     late = f"ended after {_text(seconds)}; {attack.within:g} s would do"
     return ("weak" if seconds <= WEAK_TIMES * attack.within else "fail"), late
+
+
+def undecided(attack: Attack, deadline: Deadline, limit: float) -> bool:
+    """Tell if a watch of `limit` seconds was too short to see an end that would have been in time."""
+    held = deadline.seconds is None or deadline.kind not in (attack.enough or ())
+    return limit < _needed(attack) and held and bool(deadline.connections)
+
+
+def _needed(attack: Attack) -> int:
+    """Return the least limit that shows if an attack passes."""
+    return math.ceil(attack.within * (1 + EDGE_PART) + EDGE)
 
 
 def _text(seconds: float) -> str:

@@ -48,6 +48,8 @@ def show(console: Console, report: Report) -> None:
     if report.interrupted:
         console.print("Interrupted: this is what was measured until then.")
     console.print(f"Grade: [bold]{report.grade}[/]")
+    if undecided := report.undecided():
+        console.print(undecided, highlight=False)
 
 
 def cells(outcome: Outcome) -> tuple[str, str, str, str, str]:

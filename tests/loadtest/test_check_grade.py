@@ -84,6 +84,23 @@ def test_a_slow_service_may_be_as_slow_under_attack() -> None:
     assert verdict(attack("silent"), deadline, Honest(100, 0, 900.0), Honest(50, 0, 200.0), 60.0)[0] == "pass"
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "seconds", "limit", "expected"),
+    [
+        ("idle", "none", None, 40.0, "open after 40 s, and 180 s are allowed: --limit 182 would tell"),
+        ("idle", "none", None, 182.0, "the connection was held for 182 s, and would be longer"),
+        ("slow-body", "idle", 5.0, 40.0, "the server ends it if it stalls, and not in 40 s if it drips"),
+        ("slow-body", "idle", 5.0, 122.0, "the server ends it if it stalls, and never if it drips"),
+        ("half-close", "none", None, 6.0, "the connection was held for 6 s, and would be longer"),
+    ],
+)
+def test_what_a_limit_is_too_short_for_is_said(
+    name: str, kind: Kind, seconds: float | None, limit: float, expected: str
+) -> None:
+    deadline = Deadline(kind, seconds, connections=4, watched=limit)
+    assert verdict(attack(name), deadline, None, CALM, limit) == ("fail", expected)
+
+
 def test_what_was_not_watched_to_the_limit_is_unfinished_and_has_no_grade() -> None:
     deadline = Deadline("none", None, connections=4, watched=20.0)
     judgement = verdict(attack("silent"), deadline, None, CALM, 60.0)
@@ -345,3 +362,33 @@ def test_an_interrupted_report_does_not_say_that_there_is_nothing_to_change(inte
     assert ("the check was not finished" in text) is interrupted
     assert ("watched for 60 s" in text) is not interrupted
     assert ("watched for at most 60 s" in text) is interrupted
+
+
+def printed(report: Report) -> str:
+    out = io.StringIO()
+    show(Console(width=200, file=out), report)
+    return out.getvalue()
+
+
+def limited(limit: float, honest: Honest | None = CALM, gone: str = "") -> Report:
+    """Return the report of a server that ends all but idle connections."""
+    held = Outcome(attack("idle"), Deadline(connections=4, watched=limit), "fail", "because", honest)
+    grades = (*outcomes(9), held)
+    return Report("url", "server", grade(grades), limit, grades, CALM, 1.0, "now", gone=gone)
+
+
+def test_the_grade_that_a_higher_limit_may_give_is_said() -> None:
+    report = limited(40.0)
+    told = "A --limit of 40 s is too short for idle: what it does not show counts as a failure."
+    told += " With --limit 182 the grade may be up to A."
+    assert (report.grade, report.undecided(), report.as_json()["undecided"]) == ("C", told, told)
+    assert told in page(report)
+    assert told in " ".join(printed(report).split())
+
+
+@pytest.mark.parametrize(
+    "report", [limited(182.0), limited(40.0, Honest(1, 1, 1.0)), limited(40.0, gone="it is gone")], ids=range(3)
+)
+def test_a_limit_that_was_no_matter_is_not_mentioned(report: Report) -> None:
+    assert report.undecided() == ""
+    assert "too short" not in page(report) + printed(report)
