@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from cycler import cycler
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter, StrMethodFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from ..report import machine
 from .results import Results
@@ -22,19 +23,20 @@ from .spread import Spread
 
 # above this many times the least, the bars of a panel are drawn on a logarithmic scale
 _WIDE = 20.0
-# where there is no bar
-_NOTHING = Spread(math.nan, math.nan, math.nan)
 
 
 def bars(title: str, results: Results, path: Path) -> None:
     """Draw grouped bars: a panel per metric, a group per case, a bar per contestant with its interval as whiskers.
 
-    Metrics that are not compared are left out, unless none is. The footer names contestants without figures.
+    Metrics that are not compared, and those that are 0 for all, are left out, unless none is left. The footer names
+    contestants without figures.
     """
     known = [name for name in results.metrics if any(key[2] == name for key in results.values)]
-    metrics = [name for name in known if results.metrics[name].better is not None] or known
-    down = len(metrics)
-    figure, panels = plt.subplots(down, 1, figsize=(12, 1.5 + 3.2 * down), squeeze=False, layout="constrained")
+    differing = {key[2] for key, values in results.values.items() if any(values)}
+    metrics = [name for name in known if results.metrics[name].better is not None and name in differing] or known
+    # inches: as wide as the names of its cases need
+    size = (max(12.0, 3 + 0.75 * len(results.cases)), 1.5 + 3.2 * len(metrics))
+    figure, panels = plt.subplots(len(metrics), 1, figsize=size, squeeze=False, layout="constrained")
     for axes, metric in zip(panels[:, 0], metrics, strict=True):
         _panel(axes, results, metric)
     figure.suptitle(title, fontsize=13)
@@ -47,24 +49,27 @@ def _panel(axes: Axes, results: Results, metric: str) -> None:
     kind = results.metrics[metric]
     cases = [case for case in results.cases if metric in results.metrics_of(case)]
     colours = {one.name: plt.get_cmap("tab20")(number % 20) for number, one in enumerate(results.contestants)}
-    names = [name for name in colours if any((name, case, metric) in results.values for case in cases)]
-    width = 0.85 / len(names)
+    measured = {case: [name for name in colours if (name, case, metric) in results.values] for case in cases}
+    width = 0.85 / max(map(len, measured.values()))
     heights: list[float] = []
-    for place, name in enumerate(names):
-        spreads = [results.spread(name, case, metric) or _NOTHING for case in cases]
-        places = [group + (place - (len(names) - 1) / 2) * width for group in range(len(cases))]
+    for name in [name for name in colours if any(name in names for names in measured.values())]:
+        found = [(group, names) for group, names in enumerate(measured.values()) if name in names]
+        places = [group + (names.index(name) - (len(names) - 1) / 2) * width for group, names in found]
+        spreads = [Spread.of(results.values[name, cases[group], metric]) for group, _ in found]
         whiskers = [[s.median - s.low for s in spreads], [s.high - s.median for s in spreads]]
         medians = [spread.median for spread in spreads]
         axes.bar(places, medians, width, yerr=whiskers, label=name, color=colours[name], error_kw={"linewidth": 0.8})
         heights += [median for median in medians if median > 0]
     if heights and max(heights) > _WIDE * min(heights):
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
-    better = f" ({kind.better} is better)" if kind.better else ""
-    axes.set_title(f"{metric}{better}", fontsize=10)
+    axes.set_title(metric + (f" ({kind.better} is better)" if kind.better else ""), fontsize=10)
     axes.set_ylabel(kind.unit)
-    axes.set_xticks(range(len(cases)), cases)
+    # letters in a line, of which 150 fit 9 inches
+    labels = [textwrap.fill(case, max(12, 150 // len(cases)), break_long_words=False) for case in cases]
+    axes.set_xticks(range(len(cases)), labels, fontsize=7)
     axes.grid(axis="y", alpha=0.3)
     axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
@@ -78,7 +83,7 @@ def _footer(results: Results) -> str:
 
 
 # panels side by side
-_ACROSS: Final = 3
+_ACROSS: Final = 2
 # of the queues in their order; two that cross in a panel differ in colour and in shape
 _LINES: Final = plt.rcParams["axes.prop_cycle"] + cycler(marker=["o", "s", "^", "v", "x"] * 2)
 
@@ -86,8 +91,7 @@ _LINES: Final = plt.rcParams["axes.prop_cycle"] + cycler(marker=["o", "s", "^", 
 def growths(title: str, costs: Mapping[str, Mapping[str, Mapping[int, float]]], path: Path) -> None:
     """Draw a panel for each case: nanoseconds by the number of timers, both logarithmic, a line per queue."""
     down = math.ceil(len(costs) / _ACROSS)
-    size = (15, 1 + 3.4 * down)
-    figure, panels = plt.subplots(down, _ACROSS, figsize=size, squeeze=False, layout="constrained", sharex=True)
+    figure, panels = plt.subplots(down, _ACROSS, figsize=(11, 1 + 3.4 * down), squeeze=False, layout="constrained")
     for axes in panels.flat[len(costs) :]:
         axes.remove()
     for axes, (case, queues) in zip(panels.flat, costs.items(), strict=False):
