@@ -100,6 +100,11 @@ def test_each_reason_has_a_sentence_and_each_phase_its_limit() -> None:
     assert all(hasattr(Timeouts(), name) for name in limits.values() if name)
 
 
+def test_timers_are_named_by_their_state() -> None:
+    shown = re.findall(r'"(\w+) timers", number\(now\.timers\.(\w+)\)', SCRIPT)
+    assert shown == [("armed", "armed"), ("zombie", "zombie")]
+
+
 async def test_an_event_a_second_shows_the_service_and_the_connections_that_were_asked_for(
     autojump_clock: MockClock,
 ) -> None:

@@ -86,7 +86,7 @@ function rates(totals) {
 function facts(now) {
   const totals = now.totals;
   const open = sum(Object.values(now.phases));
-  const rows = [["open connections", number(open)], ["stored timers", number(now.timers.armed)],
+  const rows = [["open connections", number(open)], ["armed timers", number(now.timers.armed)],
     ["zombie timers", number(now.timers.zombie)],
     ["until the next timer", now.wakes_in === null ? "none" : seconds(Math.max(now.wakes_in, 0))]];
   if (totals) {
