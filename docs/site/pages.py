@@ -20,19 +20,6 @@ def paths() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts)
 
 
-def named(nav: Any) -> set[str]:
-    """Return the pages that a navigation names."""
-    if isinstance(nav, str):
-        return {nav}
-    return set().union(*map(named, nav.values() if isinstance(nav, dict) else nav))
-
-
-def on_config(config: Any) -> None:
-    """Put the pages that the navigation does not name at its end."""
-    if others := [path for path in paths() if path.endswith(".md") and path not in named(config.nav)]:
-        config.nav.append({"More": others})
-
-
 def on_files(files: Files, config: Any) -> Files:
     """Put the repository's files in the place of those of `docs_dir`."""
     for file in list(files):

@@ -150,6 +150,6 @@ def results(directory: Path) -> Iterator[Result]:
 
 
 def remarks(directory: Path) -> str:
-    """Return what the one who measured has to say, remarks.md beside the results; "" for nothing."""
-    file = directory / "remarks.md"
+    """Return what the one who measured has to say, remarks.txt beside the results; "" for nothing."""
+    file = directory / "remarks.txt"
     return file.read_text(encoding="utf-8") if file.exists() else ""

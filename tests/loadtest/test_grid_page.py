@@ -149,7 +149,7 @@ def test_what_was_measured_on_another_machine_is_not_compared() -> None:
 
 def test_what_the_one_who_measured_says_is_on_the_page(tmp_path: Path) -> None:
     assert remarks(tmp_path) == ""
-    (tmp_path / "remarks.md").write_text("A busy machine.\n")
+    (tmp_path / "remarks.txt").write_text("A busy machine.\n")
     assert lines(write([result("uvicorn")], remarks(tmp_path)), "A busy machine.")
 
 
