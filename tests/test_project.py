@@ -21,6 +21,7 @@ from deadlined.http import RULES, Limits, Phase, Reason, Rule, Timeouts
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -279,8 +280,8 @@ def test_no_test_file_has_more_than_600_lines() -> None:
     assert {name: length for name, length in lengths.items() if length > 600} == {}
 
 
-def test_the_contributors_page_names_every_phase() -> None:
-    row = re.search(r"^\| phase \|.*: (.*) \|$", CONTRIBUTING, re.MULTILINE)
+def test_the_architecture_names_every_phase() -> None:
+    row = re.search(r"^\| phase \|.*: (.*) \|$", ARCHITECTURE, re.MULTILINE)
     assert row is not None
     assert row[1].split(", ") == [str(phase) for phase in Phase]
 
