@@ -1,33 +1,24 @@
 """The header fields of what is forwarded: made anew for each message, from those that were received.
 
-Facts      Some fields are for one connection only, and Connection names more of them (RFC 9110, 7.6.1). Upstreams learn
-           from `X-Forwarded-*` and `Forwarded` (RFC 7239) for whom the proxy asks. WSGI, CGI and PHP read
-           `X_Forwarded_For`, and some `X.Forwarded.For`, as X-Forwarded-For.
-Hazard     A client that writes such a field chooses the address by which it is limited and permitted. One that names a
-           field in Connection takes it away behind the party that has checked or written it. An upgrade to another
-           HTTP (h2c) carries requests past the proxy.
-Answer     Nothing is passed on of what frames a message or is for its connection, but the Upgrade of a 426. What a
-           client says of where it comes from is dropped. A trusted proxy's word is kept and continued, in the fields
-           that it writes: a second list that began here would name that proxy as the client. A `Forwarded` that cannot
-           be read to its end would swallow what is appended, so it is dropped with all before it. A small set of fields
-           cannot be taken away.
-Cost       One look-up per field. What depends on the connection only is made once for it.
+Facts      Some fields are for one connection only, and Connection names more of them (RFC 9110, 7.6.1). WSGI, CGI and
+           PHP read `X_Forwarded_For`, and some `X.Forwarded.For`, as X-Forwarded-For.
+Hazard     A client that names a field in Connection takes it away behind the party that has checked or written it. An
+           upgrade to another HTTP (h2c) carries requests past the proxy.
+Answer     Nothing is passed on of what frames a message or is for its connection, but the Upgrade of a 426. A small set
+           of fields cannot be taken away. `forwarded.py` has those that say where a request comes from.
+Cost       One look-up per field.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
 from typing import Any, Final
 
 from ..http import Request, field_lines
-from ..http.forwarded import Address, ServerAddress, TrustedProxies, is_gone, is_well_formed, plain_address
 from ..http.wire.remembered import remember
-from ..value import Value
 from .certificates import CLIENT_CERT, CLIENT_CERT_CHAIN
+from .forwarded import Peer, add_claim, forwarding, joined, tells_origin
 from .hops import COUNTED, MAX_FORWARDS, counted_down
 
 Fields = list[tuple[bytes, bytes]]
@@ -38,14 +29,6 @@ _ENCODING: Final = b"transfer-encoding"
 _HOST_NAME: Final = b"host"
 _VIA_NAME: Final = b"via"
 _UPGRADE: Final = b"upgrade"
-_FORWARDED: Final = b"forwarded"
-_X_FOR: Final = b"x-forwarded-for"
-_X_PROTO: Final = b"x-forwarded-proto"
-_X_HOST: Final = b"x-forwarded-host"
-_X_PORT: Final = b"x-forwarded-port"
-# what the client asked for; a proxy that writes some of them leaves out what the others say already
-_X_ASKED: Final = frozenset((_X_PROTO, _X_HOST, _X_PORT))
-_X_FAMILY: Final = _X_ASKED | {_X_FOR}
 
 # for one connection only, as is everything whose name begins with _PROXY_PREFIX
 _HOP_BY_HOP: Final = frozenset((_CONNECTION, b"keep-alive", b"te", b"trailer", _ENCODING, _UPGRADE))
@@ -87,17 +70,9 @@ _SPECIAL: Final = {_HOST_NAME: _HOST, _VIA_NAME: _VIA, MAX_FORWARDS: _HOPS}
 _kinds: Final[dict[bytes, int]] = {}
 _own: Final[dict[bytes, bool]] = {}
 
-# a value of Host for which nothing is remembered
-_LONG_HOST: Final = 256
-
 # makes every character of a name `-` that some upstream may take for it
 _SAME: Final = bytes(byte if chr(byte).isalnum() and byte < 0x80 else ord("-") for byte in range(256))
 
-_UNKNOWN: Final = b"unknown"
-_PORTS: Final = {"http": b"80", "https": b"443"}
-
-# RFC 9110, 5.6.2; a value of Forwarded that is none needs quotes
-_TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # RFC 9110, 7.8: one protocol
 _PROTOCOL: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?:/[!#$%&'*+\-.^_`|~0-9A-Za-z]+)?")
 # an upstream that speaks one of them after 101 takes requests that no proxy has seen
@@ -108,38 +83,6 @@ _WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
 
 _HTTP10: Final = b"1.0 deadlined"
 _HTTP11: Final = b"1.1 deadlined"
-
-
-# compared by identity, so that it is a fast key
-@dataclass(frozen=True, slots=True, eq=False)
-class Peer(Value):
-    """What upstreams are told of the peer of a connection. `proxies`: whom it belongs to, None if it is not believed.
-    `address`: without a port, or `unknown`. `port`: the usual one of `scheme`. `element`: `for` and `proto` of a
-    Forwarded."""
-
-    proxies: TrustedProxies | None
-    address: bytes
-    scheme: bytes
-    port: bytes
-    element: bytes
-
-    def is_believed(self, name: bytes) -> bool:
-        """Return True if the peer may say in a field of this name where a request comes from."""
-        return self.proxies is not None and self.proxies.believes(name)
-
-
-# keyed by the client's port, too, so a connection with many requests has one entry
-@lru_cache(maxsize=1024)
-def peer_of(
-    client: Address | None, scheme: str, server: ServerAddress | None, proxies: TrustedProxies | None = None
-) -> Peer:
-    """Return what upstreams are told of a connection's peer. `client`, `scheme`, `server`: as `TrustedProxies.origin`
-    takes them. `proxies`: those that are believed, None for none."""
-    if proxies is not None and (is_gone(client, server) or not proxies.trusts(client)):
-        proxies = None
-    address, node = _address_and_node(client)
-    element = b"for=%s;proto=%s" % (_quoted(node), scheme.encode("ascii"))
-    return Peer(proxies, address, scheme.encode("ascii"), _PORTS[scheme], element)
 
 
 def request_lines(
@@ -170,17 +113,17 @@ def request_lines(
         elif kind == _HOST:
             host = value
         elif kind == _VIA:
-            via = _joined(via, value)
+            via = joined(via, value)
         elif kind == _CLAIM and peer.is_believed(name):
-            _add_claim(claims, name, value)
+            add_claim(claims, name, value)
         elif kind == _HOPS:
             passed += _hops(request.method, value, named)
-    via = _joined(via, _HTTP10 if request.version == "1.0" else _HTTP11)
+    via = joined(via, _HTTP10 if request.version == "1.0" else _HTTP11)
     passed[0] = (_HOST_NAME, authority if host is None else host)
     added = [(_VIA_NAME, via), *_framing(request), *_identity(peer, certificate)]
     if upgrade:
         added += ((_CONNECTION, b"Upgrade"), (_UPGRADE, upgrade))
-    return b"".join((field_lines(passed), _forwarding(peer, host or b"", claims), field_lines(added)))
+    return b"".join((field_lines(passed), forwarding(peer, host or b"", claims), field_lines(added)))
 
 
 def response_fields(headers: Fields) -> Fields:
@@ -220,24 +163,12 @@ def passed_upgrade(request: Request) -> bytes:
     return request.upgrade
 
 
-def _address_and_node(client: Address | None) -> tuple[bytes, bytes]:
-    """Return the address of a client, and its node for Forwarded, which has the port."""
-    try:
-        address = plain_address(client[0]) if client is not None else ""
-    except ValueError:
-        address = ""
-    if client is None or not address:
-        return _UNKNOWN, _UNKNOWN
-    host = f"[{address}]" if isinstance(ip_address(address), IPv6Address) else address
-    return address.encode("ascii"), (f"{host}:{client[1]}" if client[1] else host).encode("ascii")
-
-
 def _kind_of(name: bytes) -> int:
     """Return how a field of a request is treated, and remember it."""
     same = name.translate(_SAME)
     if same in _NOT_SENT or same.startswith(_PROXY_PREFIX):
         kind = _DROPPED
-    elif same.startswith(b"x-forwarded") or same in (_FORWARDED, b"x-real-ip"):
+    elif tells_origin(same):
         # no proxy writes it otherwise, so another way to write it is a client's
         kind = _CLAIM if same == name else _DROPPED
     else:
@@ -266,57 +197,6 @@ def _named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     return named - _PROTECTED if named else named
 
 
-def _forwarding(peer: Peer, host: bytes, claims: dict[bytes, bytes]) -> bytes:
-    """Return the lines that say where a request comes from. `claims`: what a trusted proxy says of it, to which the
-    proxy itself is added. `host`: what the client has asked for, b"" if it has not said it."""
-    if claims or len(host) > _LONG_HOST:
-        return field_lines(_continued_claims(peer, host, claims))
-    return _first_claims(peer, host)
-
-
-# most requests of a connection are for one host
-@lru_cache(maxsize=1024)
-def _first_claims(peer: Peer, host: bytes) -> bytes:
-    return field_lines(_continued_claims(peer, host, {}))
-
-
-def _continued_claims(peer: Peer, host: bytes, claims: dict[bytes, bytes]) -> Fields:
-    in_x = not _X_FAMILY.isdisjoint(claims)
-    in_forwarded = _FORWARDED in claims
-    neither = not in_x and not in_forwarded
-    if in_x or neither:
-        claims[_X_FOR] = _continued(claims.get(_X_FOR, b""), peer, peer.address)
-        if _X_ASKED.isdisjoint(claims):
-            _add_asked(claims, peer, host)
-    if in_forwarded or neither:
-        element = peer.element + (b";host=" + _quoted(host) if host else b"")
-        claims[_FORWARDED] = _continued(claims.get(_FORWARDED, b""), peer, element)
-    return list(claims.items())
-
-
-def _continued(known: bytes, peer: Peer, own: bytes) -> bytes:
-    """Append to the list of a trusted proxy. One without an address, on a unix socket, is left out, because a reader
-    stops where an address is missing, and would not find the client."""
-    return known if known and peer.address == _UNKNOWN else _joined(known, own)
-
-
-def _add_asked(claims: dict[bytes, bytes], peer: Peer, host: bytes) -> None:
-    claims[_X_PROTO] = peer.scheme
-    if host:
-        _, colon, port = host.rpartition(b":")
-        claims[_X_HOST] = host
-        # not the port of the server's socket, which may be another one than the client has connected to
-        claims[_X_PORT] = port if colon and port.isdigit() else peer.port
-
-
-def _add_claim(claims: dict[bytes, bytes], name: bytes, value: bytes) -> None:
-    """Add what a trusted proxy says. Repeated fields become one list."""
-    if name == _FORWARDED and not is_well_formed(value.decode("latin-1")):
-        claims[name] = b""
-    else:
-        claims[name] = _joined(claims.get(name, b""), value)
-
-
 def _framing(request: Request) -> Fields:
     if request.chunked:
         return [(_ENCODING, b"chunked")]
@@ -335,15 +215,3 @@ def _hops(method: str, value: bytes, named: frozenset[bytes]) -> Fields:
     if method in COUNTED:
         return [(MAX_FORWARDS, counted_down(value))]
     return [] if MAX_FORWARDS in named else [(MAX_FORWARDS, value)]
-
-
-def _joined(known: bytes, value: bytes) -> bytes:
-    """Append to a list (RFC 9110, 5.3); empty ones are left out."""
-    return known + b", " + value if known and value else known or value
-
-
-def _quoted(value: bytes) -> bytes:
-    """Return a value of Forwarded, with quotes where it needs them (RFC 7239, 4)."""
-    if _TOKEN.fullmatch(value):
-        return value
-    return b'"' + value.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'

@@ -12,7 +12,8 @@ from .balancer import Balancer
 from .budget import RetryBudget
 from .certificates import certificate_of
 from .errors import Failure, UpstreamError
-from .fields import passed_upgrade, peer_of, request_lines
+from .fields import passed_upgrade, request_lines
+from .forwarded import peer_of
 from .options import ProxyLimits, ProxyTimeouts
 from .upstream import Upstream
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from deadlined.http import BadRequest, Limits, Request
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
-from deadlined.proxy.fields import Peer, passed_upgrade
+from deadlined.proxy.fields import passed_upgrade
+from deadlined.proxy.forwarded import Peer
 from tests.support.examples import examples
 from tests.support.proxy_fields import BEHIND, HOP_BY_HOP, STRANGER, TRUSTED, UPSTREAM, claims, request_fields, sent
 from tests.support.requests import get, one

@@ -12,7 +12,8 @@ from deadlined.http import Limits, Request
 from deadlined.http.forwarded import WRITTEN, Address, Origin, TrustedProxies
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
-from deadlined.proxy.fields import Peer, passed_upgrade, peer_of, required_upgrade, response_fields
+from deadlined.proxy.fields import passed_upgrade, required_upgrade, response_fields
+from deadlined.proxy.forwarded import Peer, peer_of
 from tests.support.examples import examples
 from tests.support.proxy_fields import (
     BEHIND,
