@@ -47,7 +47,8 @@ class Transport(ABC):
         self.conn: Conn = conn
         self.received: int = 0
         self.sent: int = 0
-        self.ahead = 0
+        # bytes at the front of what is to be sent that are encrypted already, and have not left yet
+        self.ahead: int = 0
         # receives that may still be done before the next checkpoint
         self._budget: int = _BUDGET
 
@@ -104,9 +105,6 @@ class Transport(ABC):
             self._budget = _BUDGET
             self.received += len(data)
         return data
-
-    # bytes at the front of what is to be sent that are encrypted already, and have not left yet
-    ahead: int
 
     @abstractmethod
     def offer(self, data: Buffer) -> int:

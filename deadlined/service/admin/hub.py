@@ -33,8 +33,7 @@ _log = logging.getLogger("deadlined.admin")
 @dataclass
 class _Member:
     """A worker process. `silent`: it does not answer the supervisor's own questions either. `last` is its last answer,
-    without connections. `asked`: when the question was sent that it has
-    not answered yet, `inf` if there is none."""
+    without connections. `asked`: when the question was sent that it has not answered yet, `inf` if there is none."""
 
     number: int
     send: Send
