@@ -257,13 +257,7 @@ class Output(ReadyCallback):
         connection. Return False if there may be room now. `begins`: this wait has just begun."""
         owner = self._owner
         now = owner.clock.now()
-        deadline, rule = owner.output_deadline(self._first_size(), self._since, self._progress)
-        if deadline == INF:
-            # those of now may have one, which runs from now on
-            owner.output_waits()
-            self._since = self._progress = now
-            deadline, rule = owner.output_deadline(self._first_size(), now, now)
-        deadline = min(deadline, self._latest)
+        deadline, rule = self._deadline(now)
         if deadline <= now:
             owner.output_expired(rule, now - deadline)
             self.discard()
@@ -282,6 +276,17 @@ class Output(ReadyCallback):
             else:
                 owner.output_moved(deadline)
         return self.blocked
+
+    def _deadline(self, now: float) -> tuple[float, Rule]:
+        """Return when the peer must have taken more, and by which rule. If the timeouts with which the wait began have
+        no limit, those of now may have one, which runs from now on."""
+        owner = self._owner
+        deadline, rule = owner.output_deadline(self._first_size(), self._since, self._progress)
+        if deadline == INF:
+            owner.output_waits()
+            self._since = self._progress = now
+            deadline, rule = owner.output_deadline(self._first_size(), now, now)
+        return min(deadline, self._latest), rule
 
     def _offer(self) -> bool:
         """Offer the first piece with all its parts, or the first pieces, as many as fit into LIMIT, at least one.
