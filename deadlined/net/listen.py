@@ -90,16 +90,14 @@ def spreading_option() -> int | None:
     return getattr(stdlib, "SO_REUSEPORT_LB", None)
 
 
-def listening_sockets(
-    port: int, host: str | None, backlog: int | None = None, *, reuse_port: bool = False
-) -> list[stdlib.socket]:
+def listening_sockets(port: int, host: str | None, *, reuse_port: bool = False) -> list[stdlib.socket]:
     """Listen as `open_tcp_listeners` does, without an event loop: names are looked up in this thread."""
     addresses = look_up_here(host, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
     sockets: list[stdlib.socket] = []
     try:
         for socket, address in sockets_for(addresses):
             sockets.append(socket)
-            _begin_to_listen(socket, address, backlog, reuse_port)
+            _begin_to_listen(socket, address, None, reuse_port)
     except BaseException:
         for socket in sockets:
             socket.close()
