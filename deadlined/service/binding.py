@@ -21,7 +21,7 @@ from .errors import CANNOT_BIND, StartupError
 from .style import harmless
 
 _PROC = Path("/proc")
-_UNPRIVILEGED = Path("sys/net/ipv4/ip_unprivileged_port_start")
+_UNPRIVILEGED = _PROC / "sys/net/ipv4/ip_unprivileged_port_start"
 
 # of /proc/net/tcp: the state of a socket that listens
 _LISTENS = "0A"
@@ -96,9 +96,9 @@ def _without_permission(uds: str | None, port: int, option: str) -> str:
     )
 
 
-def _first_unprivileged(proc: Path = _PROC) -> int:
+def _first_unprivileged() -> int:
     try:
-        return int((proc / _UNPRIVILEGED).read_text())
+        return int(_UNPRIVILEGED.read_text())
     except (OSError, ValueError):
         return 1024
 
