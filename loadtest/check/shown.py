@@ -89,9 +89,7 @@ def seconds_text(outcome: Outcome) -> str:
 def end_text(outcome: Outcome) -> str:
     """Return how the server ended it: a status, FIN or RST."""
     deadline = outcome.deadline
-    if deadline.close == "response":
-        return str(deadline.status)
-    return "" if deadline.close == "none" else deadline.close.upper()
+    return {"response": str(deadline.status), "none": ""}.get(deadline.close, deadline.close.upper())
 
 
 def page(report: Report) -> str:
@@ -111,8 +109,10 @@ def _held(report: Report) -> tuple[list[Bar], list[Mark]]:
     span = math.log10(max(report.limit, 2 * least) / least)
 
     def bar(outcome: Outcome) -> Bar:
-        seconds = outcome.deadline.seconds
-        return (outcome, 1.0, "not ended") if seconds is None else (outcome, place(seconds), f"{seconds:.3f} s")
+        seconds, kind = outcome.deadline.seconds, outcome.deadline.kind
+        if seconds is None or kind not in (outcome.attack.enough or ()):
+            return outcome, 1.0, "not ended" if seconds is None else "not if it drips"
+        return outcome, place(seconds), f"{seconds:.3f} s"
 
     def place(seconds: float) -> float:
         return min(1.0, max(0.005, math.log10(max(seconds, least) / least) / span))

@@ -119,7 +119,7 @@ def show(console: Console, result: Result) -> None:
 
 def _rows(result: Result) -> Iterator[tuple[str, str]]:
     plan, tally, deadline = result.plan, result.tally, result.deadline
-    seconds = f"after {deadline.seconds:.3f} s" if deadline.seconds is not None else "not found: nothing is cut"
+    seconds = f"after {deadline.seconds:.3f} s" if deadline.seconds is not None else f"none within {plan.limit:g} s"
     yield "keep-alive deadline", seconds
     yield "connections", f"{plan.connections}, {tally.most} at once; {tally.opened} opened in {tally.seconds:.1f} s"
     answered = ", ".join(f"{number} of {status}" for status, number in sorted(tally.answered.items()))

@@ -392,3 +392,10 @@ def test_the_grade_that_a_higher_limit_may_give_is_said() -> None:
 def test_a_limit_that_was_no_matter_is_not_mentioned(report: Report) -> None:
     assert report.undecided() == ""
     assert "too short" not in page(report) + printed(report)
+
+
+def test_the_page_does_not_draw_an_idle_timeout_as_the_end_of_what_drips() -> None:
+    stalled = Deadline("idle", 2.0, connections=4, close="fin", watched=60.0)
+    for name, text in (("slow-header", "not if it drips"), ("stalled-body", "2.000 s</text>")):
+        found = (Outcome(attack(name), stalled, *verdict(attack(name), stalled, CALM, CALM, 60.0)),)
+        assert text in page(replace(a_report(), outcomes=found))
