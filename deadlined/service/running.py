@@ -184,6 +184,7 @@ class Service:
             with stopper, self._stall_watch() as stalls:
                 # a signal from before, which an event loop may keep until its main task waits, is raised here
                 await checkpoint()
+                self._starting.go_on()
                 self._starting.has_served = True
 
                 def started() -> None:

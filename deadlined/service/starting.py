@@ -72,11 +72,17 @@ class Starting:
             self._first = self._first or signal.SIGINT
             self.replaced[signal.SIGINT](number, frame)
 
+    def go_on(self) -> None:
+        """KeyboardInterrupt if a signal has ended the start, and the interrupt was swallowed."""
+        if self._first is not None:
+            raise KeyboardInterrupt
+
     @contextmanager
     def around_run(self) -> Iterator[None]:
         """Run an event loop in this block, and its whole main task in a block of `in_run`. A loop takes the place of no
         handler but Python's own; so that has its place back when the loop begins. The signals wait until `in_run`: they
-        would also interrupt the loop itself."""
+        would also interrupt the loop itself. KeyboardInterrupt as of `go_on`."""
+        self.go_on()
         self._held = {*_SIGNALS} - signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             self._give_interrupts_back()

@@ -174,6 +174,43 @@ def test_nor_in_the_last_moment_before_it_serves(tmp_path: Path, loop: str, work
     assert "stopped before it served" in done.stdout
 
 
+# an interrupt that nobody sees: Python reports the errors of a callback, and goes on
+SWALLOWED = """
+import signal, weakref
+
+class Module:
+    pass
+
+def stop():
+    module = Module()
+    reference = weakref.ref(module, lambda _: signal.raise_signal(signal.{name}))
+    del module
+    assert reference() is None
+
+{imported}
+
+async def app(scope, receive, send):
+    await receive()
+    {started}
+    await send({{"type": "lifespan.startup.complete"}})
+    await receive()
+    await send({{"type": "lifespan.shutdown.complete"}})
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(("imported", "started"), [("stop()", "pass"), ("pass", "stop()")], ids=["import", "lifespan"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.thorough)])
+def test_a_stop_whose_interrupt_was_swallowed_is_one(
+    tmp_path: Path, workers: str, imported: str, started: str, number: signal.Signals
+) -> None:
+    source = SWALLOWED.format(name=number.name, imported=imported, started=started)
+    (tmp_path / "swallows.py").write_text(source)
+    done = run("serve", "swallows:app", "--uds", "socket", "--workers", workers, cwd=tmp_path)
+    assert done.returncode == 0
+    assert [json.loads(line)["event"] for line in done.stdout.splitlines()] == ["stopped before it served"]
+
+
 # signals the first process that is forked, before it has done anything
 EARLY = """
 import os, signal, sys
