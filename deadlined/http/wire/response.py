@@ -211,8 +211,7 @@ class ResponseWriter:
             return True
         if key == b"connection":
             self.must_close = self.must_close or b"close" in value.lower()
-        elif value.lower() != b"chunked":
-            raise ResponseError("the only Transfer-Encoding that an application may ask for is `chunked`")
+        # what is left is Transfer-Encoding: only the writer knows it, and ASGI has servers ignore the application's
         return False
 
     def _set_length(self, value: bytes) -> None:
