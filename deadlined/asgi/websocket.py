@@ -223,7 +223,8 @@ class WebSocketChannel(Sender):
         """Send what may come instead of an accepted websocket, or accept it."""
         exchange = self._exchange
         if kind == "websocket.accept" and not self._denied:
-            return self._accept(event.get("subprotocol"), event.get("headers") or ())
+            # "" is what applications write that look for one, and find none
+            return self._accept(event.get("subprotocol") or None, event.get("headers") or ())
         if kind == "websocket.close" and not self._denied:
             # code and reason are not sent, and FastAPI's reason is a list here
             exchange.start(403, ())

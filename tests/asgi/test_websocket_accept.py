@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -10,7 +12,7 @@ from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import ResponseError
 from tests.support.garbage import assert_leaves_no_garbage
 from tests.support.http import serving
-from tests.support.websocket import ACCEPT, HANDSHAKE, TEXT, frame, handler, peer
+from tests.support.websocket import ACCEPT, HANDSHAKE, TEXT, frame, handler, peer, stranger
 
 
 async def test_what_is_sent_while_another_task_accepts_follows_the_accept(autojump_clock: MockClock) -> None:
@@ -184,3 +186,16 @@ async def test_an_accept_that_fails_leaves_no_reference_cycle() -> None:
             await wait_all_tasks_blocked()
 
         await assert_leaves_no_garbage(refuse)
+
+
+@pytest.mark.parametrize("none", [{}, {"subprotocol": None}, {"subprotocol": ""}], ids=["missing", "None", "empty"])
+async def test_an_application_need_not_choose_a_subprotocol(none: dict[str, Any]) -> None:
+    async def act(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({**ACCEPT, **none})
+
+    async with serving(handler(act)) as site:
+        client = await stranger(site)
+        await client.open("/", ["a", "b"])
+        assert client.subprotocol is None
+        assert await client.closed() == (1000, "")
