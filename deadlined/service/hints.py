@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from .logs import Log
+from .logs import Log, Onlooker
 
 # what the standard library, trio and aiohttp say, by the event loop that the call needs
 _NEEDS = {
@@ -70,7 +70,7 @@ def hint(error: BaseException, loop: str) -> Hint | None:
     return next((each for each in found if each.frame is not None), found[0] if found else None)
 
 
-class LoopHint(logging.Handler):
+class LoopHint(Onlooker):
     """A handler of log records that writes one line to `log`, at most once, if an exception shows that the application
     needs another event loop than `loop`."""
 
@@ -103,8 +103,12 @@ class LoopHint(logging.Handler):
 def hinting(loop: str, log: Log) -> Iterator[LoopHint]:
     """Search every exception that is logged, for one block."""
     handler = LoopHint(loop, log)
-    # the second, because some frameworks replace the handlers of the root
-    loggers = [logging.getLogger(), logging.getLogger("deadlined")]
+    # some frameworks replace the handlers of the root
+    loggers = [logging.getLogger("deadlined")]
+    root = logging.getLogger()
+    if root.handlers:
+        # as the only one it would keep warnings from `logging.lastResort`
+        loggers.append(root)
     for logger in loggers:
         logger.addHandler(handler)
     try:

@@ -73,6 +73,8 @@ def configure(level: str, stream: TextIO | None = None, layout: Layout | None = 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    ours = logging.getLogger("deadlined")
+    ours.handlers[:] = [*(each for each in ours.handlers if not isinstance(each, _Spare)), _Spare(handler)]
     lowest = level
 
     def log(event: str, /, level: str = "info", **fields: object) -> None:
@@ -88,6 +90,23 @@ def enable_loggers() -> None:
     for name, logger in logging.root.manager.loggerDict.items():
         if name.partition(".")[0] == "deadlined" and isinstance(logger, logging.Logger):
             logger.disabled = False
+
+
+class Onlooker(logging.Handler):
+    """A handler that sees records, and writes none."""
+
+
+class _Spare(logging.Handler):
+    """The handler of the server's own records where the application has left the root logger without one that writes:
+    a failed request is told of by nothing else."""
+
+    def __init__(self, handler: logging.Handler) -> None:
+        super().__init__()
+        self._handler = handler
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if all(isinstance(each, (Onlooker, logging.NullHandler)) for each in logging.getLogger().handlers):
+            self._handler.handle(record)
 
 
 class _Formatter(logging.Formatter):

@@ -243,12 +243,18 @@ def test_a_framework_may_replace_the_handlers_of_the_root() -> None:
 
 
 def test_afterwards_nothing_is_searched() -> None:
-    lines = Lines()
-    handlers = logging.getLogger().handlers[:]
-    with hinting("trio", lines):
-        assert len(logging.getLogger().handlers) == len(handlers) + 1
-    assert logging.getLogger().handlers == handlers
-    assert logging.getLogger("deadlined").handlers == []
+    loggers = [logging.getLogger(), logging.getLogger("deadlined")]
+    before = [logger.handlers[:] for logger in loggers]
+    with hinting("trio", Lines()):
+        assert [len(logger.handlers) for logger in loggers] == [len(handlers) + 1 for handlers in before]
+    assert [logger.handlers for logger in loggers] == before
+
+
+def test_a_root_without_handlers_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    with hinting("trio", Lines()):
+        assert root.handlers == []
 
 
 def test_a_search_that_fails_does_not_harm_the_application(monkeypatch: pytest.MonkeyPatch) -> None:

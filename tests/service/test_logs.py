@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from deadlined.service.entries import Layout
+from deadlined.service.hints import LoopHint
 from deadlined.service.json_lines import JsonLines
 from deadlined.service.logs import Log, choose_layout, configure, enable_loggers
 from deadlined.service.text_lines import TextLines
@@ -167,6 +168,30 @@ def test_the_servers_own_loggers_outlive_an_applications_configuration(caplog: p
         for logger in list(logging.root.manager.loggerDict.values()):
             if isinstance(logger, logging.Logger):
                 logger.disabled = False
+
+
+def nowhere(event: str, level: str = "info", **fields: object) -> None:
+    """A log that nobody reads."""
+
+
+@pytest.mark.parametrize(
+    "left", [[], [logging.NullHandler()], [LoopHint("trio", nowhere)]], ids=["none", "null", "search"]
+)
+def test_the_servers_own_records_are_written_if_no_handler_of_the_root_writes(left: list[logging.Handler]) -> None:
+    Output()
+    output = Output()
+    logging.getLogger().handlers[:] = left
+    logging.getLogger("shop").error("unheard")
+    logging.getLogger("deadlined.http").error("GET / failed")
+    assert output.line()["event"] == "GET / failed"
+
+
+def test_the_servers_own_records_are_the_applications_if_it_has_a_handler() -> None:
+    output = Output()
+    theirs = io.StringIO()
+    logging.getLogger().handlers[:] = [logging.StreamHandler(theirs)]
+    logging.getLogger("deadlined.http").error("GET / failed")
+    assert (theirs.getvalue(), output.lines()) == ("GET / failed\n", [])
 
 
 def test_the_fields_begin_in_one_order_whoever_speaks() -> None:
