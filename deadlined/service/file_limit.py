@@ -3,9 +3,9 @@
 Facts      A process may raise its soft limit up to its hard one, and its children inherit the soft limit, also through
            an exec. 1,024 is the usual one because select(2) knows no higher descriptor.
 Hazard     A command that was started here may use select, or close every descriptor up to its limit, which can be a
-           billion. A sandbox may refuse the system call. macOS has a bound below a hard limit of "unlimited".
+           billion. A sandbox may refuse the system calls. macOS has a bound below a hard limit of "unlimited".
 Answer     As Go: the limit is raised for this process, and a command gets the one that was there before. A limit that
-           cannot be raised is kept.
+           cannot be asked for, or raised, is kept.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _before: tuple[int, int] | None = None
 def raise_file_limit() -> None:
     """Raise the soft limit of open files to the hard one, if the system allows it."""
     global _before  # noqa: PLW0603, a process has one limit
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        # of Python's for two error numbers, and the rest
-        with suppress(ValueError, OSError):
+    # of Python's for two error numbers, and the rest
+    with suppress(ValueError, OSError):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             _before = (soft, hard)
 
