@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from typing import TextIO
 from urllib.parse import urlsplit
 
 _UNIX = "unix:"
@@ -29,11 +30,12 @@ class _UnixConnection(http.client.HTTPConnection):
     """A connection to a unix socket."""
 
     def __init__(self, path: str) -> None:
-        super().__init__("localhost")
+        super().__init__("localhost", timeout=None)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
@@ -57,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # of which an application's port knows nothing
         doubt = f"; is {address} the admin listener?" if status in (400, 404) else ""
         return _failed(f"{status} {text}{doubt}")
-    print(text)
+    _say(text, sys.stdout)
     return 0
 
 
@@ -111,7 +113,8 @@ def _target(address: str, path: str) -> tuple[http.client.HTTPConnection, str]:
 def _ask_in_time(connection: http.client.HTTPConnection, path: str, timeout: float) -> tuple[int, str]:
     """Return the status and a line of text. TimeoutError after `timeout` seconds in all.
 
-    A thread asks, and is left behind then: nothing interrupts the system's look-up of a name.
+    A thread asks, and is left behind then: nothing interrupts the system's look-up of a name. A process that may have
+    no more threads asks itself, and `timeout` is for each step then: a service must not look ill for that.
     """
     answers: queue.SimpleQueue[tuple[int, str] | Exception] = queue.SimpleQueue()
 
@@ -121,7 +124,11 @@ def _ask_in_time(connection: http.client.HTTPConnection, path: str, timeout: flo
         except Exception as error:
             answers.put(error)
 
-    threading.Thread(target=ask, name="deadlined health", daemon=True).start()
+    try:
+        threading.Thread(target=ask, name="deadlined health", daemon=True).start()
+    except RuntimeError:
+        connection.timeout = timeout
+        ask()
     try:
         answer = answers.get(timeout=timeout)
     except queue.Empty:
@@ -154,5 +161,14 @@ def _line(body: bytes) -> str:
 
 
 def _failed(line: str) -> int:
-    print(f"deadlined health: {line}", file=sys.stderr)
+    _say(f"deadlined health: {line}", sys.stderr)
     return 1
+
+
+def _say(line: str, stream: TextIO) -> None:
+    """Write a line. Whether that is possible, on a full disk for example, says nothing of the service."""
+    try:
+        print(line, file=stream, flush=True)
+    except OSError:
+        # what the stream keeps would fail again at the end of Python, and change the exit code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

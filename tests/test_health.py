@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -58,6 +59,13 @@ def tcp() -> tuple[socket.socket, str]:
     return listener, f"127.0.0.1:{listener.getsockname()[1]}"
 
 
+def unix(path: Path) -> tuple[socket.socket, str]:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    return listener, f"unix:{path}"
+
+
 @pytest.fixture(autouse=True)
 def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DEADLINED_ADMIN", raising=False)
@@ -90,12 +98,9 @@ def test_live_asks_another_path() -> None:
 
 
 def test_a_unix_socket(tmp_path: Path) -> None:
-    path = tmp_path / "admin.sock"
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen()
+    listener, address = unix(tmp_path / "admin.sock")
     with answering(listener, READY):
-        assert health.main([f"unix:{path}"]) == 0
+        assert health.main([address]) == 0
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", ""], ids=["any", "empty"])
@@ -145,6 +150,26 @@ def test_one_that_does_not_answer_in_time_is_a_failure(answer: bytes, capsys: py
     with answering(listener, answer, stays=True):
         assert health.main([address, "--timeout", "0.05"]) == 1
     assert "no answer in time" in capsys.readouterr().err
+
+
+def refuse_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that has as many processes and threads as it may have."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+@pytest.mark.parametrize(("answer", "code"), [(READY, 0), (b"", 1)], ids=["ready", "silent"])
+def test_it_asks_where_there_can_be_no_more_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, answer: bytes, code: int
+) -> None:
+    listener, address = tcp() if kind == "tcp" else unix(tmp_path / "admin.sock")
+    with answering(listener, answer, stays=True):
+        refuse_threads(monkeypatch)
+        assert health.main([address, "--timeout", "0.05" if code else "60"]) == code
 
 
 def test_a_name_that_is_not_found_in_time_is_a_failure(
@@ -221,6 +246,20 @@ def test_it_loads_nothing_but_the_standard_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
     assert done.stdout == "1 deadlined deadlined.__main__ deadlined.freshness deadlined.health False\n"
+
+
+@pytest.mark.parametrize(("answer", "code"), [(READY, 0), (PROBLEM, 1)], ids=["ready", "not ready"])
+def test_a_line_that_cannot_be_written_changes_nothing(answer: bytes, code: int) -> None:
+    """On a full disk, and without a reader."""
+    listener, address = tcp()
+    reader, writer = os.pipe()
+    os.close(reader)
+    with answering(listener, answer), Path("/dev/full").open("wb") as full, os.fdopen(writer, "wb") as gone:
+        for stream in (full, gone):
+            done = subprocess.run(
+                [*COMMAND, "health", address], stdout=stream, stderr=stream, env=environment(), check=False
+            )
+            assert done.returncode == code
 
 
 def test_the_installed_command_is_the_same() -> None:
