@@ -1,4 +1,4 @@
-"""What users of uvicorn, gunicorn, hypercorn and granian expect: their options, or what to give instead."""
+"""What users of uvicorn, gunicorn, hypercorn, granian and daphne expect: their options, or what to give instead."""
 
 from __future__ import annotations
 
@@ -80,6 +80,27 @@ def test_a_value_of_another_server_says_what_to_write(value: str, chosen: list[S
     assert (result.exit_code, chosen) == (2, [])
     told = f"'{value}' is not known: choose one of trio, asyncio, uvloop; for an application that runs on asyncio write"
     assert f"Error: Invalid value for '--loop': {told} uvloop\n" in result.stderr
+
+
+# of version 4.2
+OF_DAPHNE = {
+    *("-b", "--bind", "-p", "--port", "-u"),
+    *("--unix-socket", "--fd", "-e", "--endpoint", "-t"),
+    *("--http-timeout", "--websocket_timeout", "--websocket_connect_timeout", "--ping-interval", "--ping-timeout"),
+    *(
+        "--websocket-max-message-size",
+        "--websocket-max-frame-size",
+        "--application-close-timeout",
+        "--root-path",
+        "--proxy-headers",
+    ),
+    *("--proxy-headers-host", "--proxy-headers-port", "-s", "--server-name", "--no-server-name"),
+    *("-v", "--verbosity", "--access-log", "--log-fmt"),
+}
+
+
+def test_each_option_of_daphne_is_one_here_or_has_its_answer() -> None:
+    assert {name for name in OF_DAPHNE if instead_of(name) is None} <= options(serve_command)
 
 
 def test_a_value_of_nobody_is_told_as_before() -> None:

@@ -1,5 +1,5 @@
-"""What to give instead of options of uvicorn, gunicorn, hypercorn and granian that `deadlined serve` does not have, and
-of values of theirs that an option does not take.
+"""What to give instead of options of uvicorn, gunicorn, hypercorn, granian and daphne that `deadlined serve` does not
+have, and of values of theirs that an option does not take.
 
 The answers are data, in habits.toml, which is read when such an option or value was given.
 """
