@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import ssl
+import termios
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from fcntl import ioctl
 from typing import Any
 
 import pytest
@@ -25,6 +27,10 @@ from tests.support.http import GET, Client, post
 from tests.support.net import LOCALHOST
 
 INF = float("inf")
+
+# real seconds, at least, before Linux sends what the receiver's window has room for but not for a segment (tcp(7))
+RTO_MIN = 0.2
+
 OFF = {
     "upstream_connect": INF,
     "upstream_first_byte": INF,
@@ -95,16 +101,16 @@ class Played:
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self.address = Address(LOCALHOST, listener.socket.getsockname()[1])
-        self._peers: list[Peer] = []
+        self.peers: list[Peer] = []
 
     @property
     def accepted(self) -> int:
         """Connections that were accepted so far."""
-        return len(self._peers)
+        return len(self.peers)
 
     async def accept(self) -> Peer:
         peer = Peer(await self._listener.accept())
-        self._peers.append(peer)
+        self.peers.append(peer)
         return peer
 
     async def serve(self, response: bytes = OK) -> None:
@@ -119,7 +125,7 @@ class Played:
 
     def close(self) -> None:
         self.stop()
-        for peer in self._peers:
+        for peer in self.peers:
             peer.conn.close()
 
 
@@ -151,12 +157,21 @@ class Guarded:
         return client, peer
 
     async def come_to_rest(self) -> None:
-        """Let everybody send what the kernel takes, in no virtual time: a busy machine delivers late, and bytes that
-        are taken later move deadlines."""
-        for _ in range(10):
+        """Let everybody send what the kernel takes, in no virtual time: bytes that are taken later move deadlines. A
+        busy machine delivers late, and a window that is too small for a segment is used only after RTO_MIN."""
+        held, since = self._held(), time.monotonic()
+        while time.monotonic() < since + 1.5 * RTO_MIN:
             time.sleep(0.01)  # noqa: ASYNC251, virtual time must not pass
             for _ in range(100):
                 await self.loop.step()
+            before, held = held, self._held()
+            if held != before:
+                since = time.monotonic()
+
+    def _held(self) -> list[bytes]:
+        """Return how many bytes the kernel holds for the upstreams."""
+        files = [peer.conn.socket.fileno() for upstream in self.upstreams for peer in upstream.peers]
+        return [ioctl(file, termios.FIONREAD, bytes(4)) for file in files if file >= 0]
 
 
 @asynccontextmanager
