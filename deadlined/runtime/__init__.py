@@ -11,6 +11,7 @@ from trio.lowlevel import enable_ki_protection as protected_from_interrupts
 
 from .current import (
     call_soon,
+    cancelled_tasks,
     checkpoint,
     current_host,
     current_time,
@@ -41,6 +42,7 @@ __all__ = [
     "Turn",
     "Waiter",
     "call_soon",
+    "cancelled_tasks",
     "checkpoint",
     "current_host",
     "current_time",

@@ -90,3 +90,8 @@ def call_soon() -> Callable[..., None]:
     """Return a function `call(function, *args)` for signal handlers and other threads: this event loop will call
     `function(*args)` soon."""
     return current_host().call_soon_from_anywhere
+
+
+def cancelled_tasks() -> Callable[[], list[str]]:
+    """Return a function for other threads that names the tasks of this event loop which go on after a cancellation."""
+    return current_host().cancelled_tasks

@@ -213,6 +213,11 @@ class Host:
         """Call `function(*args)` in the event loop soon. For other threads and signal handlers."""
         raise NotImplementedError
 
+    def cancelled_tasks(self) -> list[str]:
+        """Name the tasks that were cancelled and go on; for the end of a run, which trio does not begin before they
+        have ended. May be called in any thread."""
+        return []
+
     def end_child_on_return(self) -> None:
         """End this process, a forked child, once it comes back into the event loop, and before it waits for events
         there. Call it in the child, in any thread."""

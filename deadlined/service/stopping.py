@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Any
 
 from ..http import REUSE_GRACE
-from ..runtime import call_soon
+from ..runtime import call_soon, cancelled_tasks
 from .children import children_get
 from .errors import FAILED
 from .hangup import Hangup
@@ -99,6 +99,7 @@ class Stopper:
         # the exit code once serving has ended
         self._earned: int | None = None
         self._call_soon = call_soon()
+        self._cancelled_tasks = cancelled_tasks()
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Stopper:
@@ -177,15 +178,18 @@ class Stopper:
 
     def _end_process(self, limit: str) -> None:
         try:
-            why = _main_place() or ("" if self._earned is None else _waited_for())
+            why = _main_place() or ("" if self._earned is None else _waited_for(self._cancelled_tasks()))
             print(f"deadlined: the process did not end within {limit}; ending it{why}", file=sys.stderr, flush=True)
         finally:
             # also if stderr is closed or broken
             exit_now(FAILED if self._earned is None else self._earned)
 
 
-def _waited_for() -> str:
-    """Name what Python waits for at its end: threads, and processes of `multiprocessing`; "" if there is nothing."""
+def _waited_for(tasks: list[str]) -> str:
+    """Name what the end of the event loop waits for, `tasks`, or else what that of Python does: threads, and processes
+    of `multiprocessing`; "" if there is nothing."""
+    if tasks:
+        return f"; it has waited for the cancelled tasks {', '.join(tasks)}"
     threads = [one.name for one in threading.enumerate() if _is_joined(one)]
     module = sys.modules.get("multiprocessing.process")
     processes = [] if module is None else [one.name for one in module.active_children() if not one.daemon]

@@ -55,6 +55,19 @@ async def leave_an_executor(send):
     use.join()
     await answer(send)
 
+async def stay():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
+async def leave_a_task(send):
+    KEPT.append(asyncio.create_task(stay(), name="left task"))
+    await answer(send)
+
+KEPT = []
+
 async def leave_a_process(send):
     CHILDREN.Process(target=outlive, name="left child").start()
     await answer(send)
@@ -390,6 +403,15 @@ def test_what_holds_the_end_is_named(start: Starter, path: str, why: str) -> Non
     process.signal()
     code, err = process.end()
     assert (code, err.count(why)) == (0, 1)
+
+
+@pytest.mark.parametrize("loop", ASYNCIO)
+def test_a_task_that_swallows_its_cancellation_is_named(start: Starter, loop: str) -> None:
+    process = start("bad:app", "--loop", loop, "--drain", "1h")
+    assert body(process, "leave_a_task") == "fine"
+    process.signal()
+    code, err = process.end()
+    assert (code, err.count("it has waited for the cancelled tasks left task (stay)\n")) == (0, 1)
 
 
 def test_the_script_that_runs_the_command_is_not_what_holds_the_end(tmp_path: Path) -> None:

@@ -101,6 +101,10 @@ class AsyncioHost(Host):
         self.poller.disown()
         self._close_timer()
 
+    def cancelled_tasks(self) -> list[str]:
+        tasks = [task for task in asyncio.all_tasks(self.loop) if task.cancelling()]
+        return sorted(f"{task.get_name()} ({getattr(task.get_coro(), '__qualname__', '?')})" for task in tasks)
+
     def runs_here(self) -> bool:
         return _running_loop() is self.loop and self.poller.is_open() and not trio_runs()
 
