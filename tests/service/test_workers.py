@@ -40,6 +40,19 @@ from tests.support.command import (
 # connections that may all go to one of two workers, by a hash that is as good as a coin: one time in 2 ** 99
 MANY = 100
 
+# the import of the second process and of later ones waits until three have begun it
+MEETING = """
+import os, pathlib, time
+from apps import pid as app
+
+place = pathlib.Path(__file__).parent
+if (place / "first").exists():
+    (place / f"other.{os.getpid()}").touch()
+    while len([*place.glob("other.*")]) < 3:
+        time.sleep(0.01)
+(place / "first").touch()
+"""
+
 
 def pids(process: Process) -> set[int]:
     """Of the workers that have said where they listen, until now."""
@@ -62,6 +75,15 @@ def begun(process: Process) -> socket.socket:
     client = process.begin()
     process.wait_until_busy()
     return client
+
+
+def test_those_after_the_first_start_all_at_once(start: Starter, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(MEETING)
+    process = start("slow:app", "--workers", "4")
+    for _ in range(3):
+        process.wait_for("listening")
+    process.signal()
+    assert process.end() == (0, "")
 
 
 def test_workers_share_a_port_and_the_connections(start: Starter) -> None:
