@@ -13,6 +13,7 @@ import pytest
 from deadlined import DeadlineExceeded, open_tcp_stream
 from deadlined.net import dial
 from deadlined.net.names import AddressInfo
+from deadlined.runtime import open_group
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.garbage import assert_leaves_no_garbage
 from tests.support.net import LOCALHOST, full_listener, local_listener
@@ -67,3 +68,31 @@ async def test_a_name_that_is_not_found(loop: Loop) -> None:
             await open_tcp_stream(NO_NAME, 1, deadline=loop.after(60))
 
     await assert_leaves_no_garbage(dial)
+
+
+@on_each_loop
+@pytest.mark.parametrize("fails", [False, True], ids=["", "and whose task fails"])
+@pytest.mark.parametrize("waits", [False, True], ids=["at its end", "in its block"])
+async def test_a_group_that_is_cancelled(loop: Loop, waits: bool, fails: bool) -> None:
+    async def work() -> None:
+        try:
+            await loop.forever()
+        finally:
+            if fails:
+                raise LookupError
+
+    async def hold() -> None:
+        with suppress(BaseException):
+            async with open_group() as group:
+                group.start_soon(work)
+                if waits:
+                    await loop.forever()
+
+    async def cancel() -> None:
+        running = tasks.start(hold)
+        await loop.settle()
+        running.cancel()
+        await running.wait()
+
+    async with loop.tasks() as tasks:
+        await assert_leaves_no_garbage(cancel)

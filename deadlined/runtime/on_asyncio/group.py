@@ -27,12 +27,23 @@ class AsyncioGroup(Group):
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> bool | None:
         try:
             await self._group.__aexit__(kind, error, traceback)
+            passed = error
         except BaseExceptionGroup as failures:
-            # before Python 3.13 the frame that raises it keeps it, and its traceback that frame
+            # the frame that raises it keeps it before Python 3.13, and a cancellation that came meanwhile
+            _clear_last_frame(failures)
+            failures.__context__ = None
             raise failures.with_traceback(None) from None
-        if error is not None:
+        except asyncio.CancelledError as cancelled:
+            raise cancelled.with_traceback(None) from None
+        finally:
+            # an error that passes refers to this frame
+            error = traceback = None
+        if passed is not None:
             # compiled code that has suspended here would not find it again
-            raise error
+            try:
+                raise passed
+            finally:
+                passed = None
         return None
 
     def start_soon(self, function: Callable[..., Awaitable[object]], *args: Any) -> None:
@@ -47,6 +58,15 @@ class AsyncioGroup(Group):
 
     def shield(self) -> None:
         return None
+
+
+def _clear_last_frame(error: BaseException) -> None:
+    """Clear the local variables of the frame that has raised `error`."""
+    frame, traceback = None, error.__traceback__
+    while traceback is not None:
+        frame, traceback = traceback.tb_frame, traceback.tb_next
+    if frame is not None:
+        frame.clear()
 
 
 async def _run(function: Callable[..., Awaitable[object]], args: tuple[Any, ...]) -> None:
