@@ -85,7 +85,7 @@ def watching(limit: float) -> Decorator:
     """Make the options `limit`, with this default, and `connections`, of a check."""
     seconds = click.option("--limit", metavar="SECONDS", type=Numbers(0.5, 3600), default=limit,
                            show_default=True,
-                           help="Watch a connection for so long before saying that it is never ended.")  # fmt: skip
+                           help="Watch a connection for so long: what is open then counts as held.")  # fmt: skip
     crowds = click.option("--connections", type=Wholes(0, 5_000), default=256, show_default=True,
                           help="Size of the crowds that attack while honest clients ask; 0 for none.")  # fmt: skip
     return lambda command: seconds(crowds(command))

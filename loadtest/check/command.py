@@ -33,7 +33,7 @@ def command(
 
     \b
       python -m loadtest check http://127.0.0.1:8000/
-      python -m loadtest check http://127.0.0.1:8000/ --limit 20 --only slow-header idle
+      python -m loadtest check http://127.0.0.1:8000/ --limit 61 --only silent slow-header
       python -m loadtest check https://127.0.0.1:8443/large --html report.html --fail-below B
 
     A few connections make every attack at the same time, for --limit seconds. Then a crowd makes one attack after the
