@@ -100,4 +100,4 @@ _HOMES = {
 _HOMES |= {name: "net" for name in __all__ if name not in (*_HOMES, "__version__")}
 
 # what can be used after `import deadlined` alone
-_MODULES = frozenset(("errors", "net", "poll", "runtime", "timers", "timing"))
+_MODULES = frozenset(("asgi", "errors", "http", "net", "poll", "proxy", "runtime", "threads", "timers", "timing"))

@@ -369,7 +369,7 @@ print(*sorted(new - set(sys.stdlib_module_names)))
 """
 
 
-ROOMS = ("asgi", "http", "net", "poll", "runtime", "threads", "timers", "timing")
+ROOMS = ("asgi", "http", "net", "poll", "proxy", "runtime", "threads", "timers", "timing")
 
 
 # each of them is the first one that is loaded
@@ -393,6 +393,13 @@ def test_a_name_of_the_library_is_loaded_when_it_is_used_and_can_be_seen_before(
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert result.stdout == "\n"
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_a_package_can_be_used_after_the_library_was_imported_alone(name: str) -> None:
+    program = f"import deadlined; print(deadlined.{name}.__name__)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (result.stdout, result.stderr) == (f"deadlined.{name}\n", "")
 
 
 # The checker itself, both ways.
