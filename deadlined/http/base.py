@@ -35,6 +35,7 @@ from .state import (
     IDLE,
     NONE,
     QUEUED,
+    SENT,
     TRANSPORT_CLOSED,
     Phase,
     Reason,
@@ -167,9 +168,8 @@ class ConnectionBase(ExchangeHost):
         self._observed = choice is None or choice.observed
 
     def close(self) -> None:
-        """Close the socket and report why the connection ended. Idempotent. If there is no reason yet, or the graceful
-        close has not sent all, the server was cancelled: reset the connection, for DRAIN_TIMEOUT unless it has a
-        reason."""
+        """Close the socket and report why the connection ended. Idempotent. Without a reason yet, or if not all was
+        sent, the server was cancelled: reset the connection, for DRAIN_TIMEOUT unless it has a reason."""
         if self.state == CLOSED:
             return
         if self.reason is None or self.output.size:
@@ -198,12 +198,16 @@ class ConnectionBase(ExchangeHost):
 
     @property
     def next_deadline(self) -> float:
-        """When the current wait ends, absolute: by the connection's deadline, or by that of its close, or of the
-        protocol after an upgrade."""
+        """When the current wait ends, absolute: the deadline of the connection, of its close, or of an upgrade."""
         if self._closing is not None:
             return self._closing.deadline
         upgraded = self._upgraded
         return self.deadline if upgraded is None or self.phase is not upgraded.phase else upgraded.deadline
+
+    @property
+    def loses_nothing(self) -> bool:
+        """True between two requests, and in a graceful close once all of the last response was sent."""
+        return self.phase is Phase.IDLE if self._closing is None else not self.output.size
 
     # implements ExchangeHost
 
@@ -224,14 +228,12 @@ class ConnectionBase(ExchangeHost):
             self.deadline = when
 
     def expired(self, rule: Rule, lateness: float) -> None:
-        exchange, draining = self._exchange, self.draining
-        if exchange is None:
-            came = self.reader.buffered > 0
-            action = policy.on_expiry(rule, byte_came=came, response=NONE, draining=draining)
-        else:
-            sent, dead = exchange.response, exchange.link == DEAD
+        came, sent, dead, spares = self.reader.buffered > 0, NONE, False, False
+        if (exchange := self._exchange) is not None:
+            came, sent, dead = True, exchange.response, exchange.link == DEAD
             spares = exchange.answered or not self.cancel_on_disconnect
-            action = policy.on_expiry(rule, byte_came=True, response=sent, dead=dead, draining=draining, spares=spares)
+        sent = SENT if self.loses_nothing else sent
+        action = policy.on_expiry(rule, byte_came=came, response=sent, dead=dead, draining=self.draining, spares=spares)
         cut = action.reason is rule.reason
         if cut and self.reason is None:
             self.settings.counts.expiry(rule.phase, max(lateness, 0.0))
@@ -313,8 +315,7 @@ class ConnectionBase(ExchangeHost):
             self._cancel_handler()
 
     def _answer(self, status: int, detail: str) -> None:
-        """Let a last response in the server's own name be sent: the graceful close does that. The handler's exchange is
-        cut off."""
+        """Let the graceful close send a last response in the server's own name. Cut off the handler's exchange."""
         exchange = self._exchange
         if exchange is None:
             self.settings.counts.refused(status)
@@ -343,8 +344,7 @@ class ConnectionBase(ExchangeHost):
     # implemented by Connection
 
     def drain(self, now: float) -> None:
-        """Begin the drain at `now`; called again when `Drain.reuse_grace` is shorter. A request that has begun is
-        served."""
+        """Begin the drain at `now`; called again when `reuse_grace` is shorter. What has begun is served."""
         raise NotImplementedError
 
     def handler_failed(self, exchange: Exchange, error: BaseException) -> None:

@@ -212,7 +212,7 @@ class HttpServer(ConnectionOwner):
 
     @property
     def was_cut(self) -> bool:
-        """True once a drain has reset a connection that was not idle, or ended a detached handler."""
+        """True once a drain has cut a request or its response, or ended a detached handler."""
         return self._was_cut
 
     @property
@@ -333,9 +333,8 @@ class HttpServer(ConnectionOwner):
             connection.drain(self._host.clock.now())
 
     def _reset_rest(self) -> None:
-        """Reset what is left at the drain's deadline."""
-        # an idle connection loses nothing
-        self._was_cut = bool(self._background) or any(one.phase is not Phase.IDLE for one in self._connections)
+        """Reset what is left at the drain's deadline. `serve` closes what loses nothing."""
+        self._was_cut = bool(self._background) or not all(one.loses_nothing for one in self._connections)
         for connection in list(self._connections):
             late = 0.0 if self._drain.until == -INF else self._host.clock.now() - self._drain.until
             connection.expired(RULES["drain"], late)

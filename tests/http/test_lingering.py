@@ -384,3 +384,39 @@ async def test_a_peer_gets_one_last_response_if_its_body_turns_out_to_be_invalid
         assert received.count(b"HTTP/1.1 ") == 1
         assert await site.reason() is Reason.HANDLER_TIMEOUT
         assert site.records.requests[0].status == 504
+
+
+@pytest.mark.parametrize("ends", ["deadline", "cut"])
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize(("data", "status", "_"), ENDS.values(), ids=ENDS)
+async def test_a_drain_that_ends_while_it_lingers_cuts_nothing_of_what_was_sent(
+    data: bytes, status: int, _: bool, tls: bool, ends: str, autojump_clock: MockClock
+) -> None:
+    """The client has the whole response, or will read it; it only has not closed its side yet."""
+    timeouts, limits = only(read_header=10, body_grace=10, drain=1), Limits(max_requests=1, max_body=1000)
+    async with serving(reads_body, timeouts, limits, tls=tls) as site:
+        client = await site.connect()
+        await client.send(data)
+        await trio.sleep(10.5 if status == 408 else 0.5)
+        site.server.shutdown()
+        if ends == "cut":
+            site.server.cut()
+        await trio.sleep(1.5)
+        assert site.server.open_connections == 0
+        assert (await client.response()).status == status
+        assert await client.end() == "eof"
+        assert not site.server.was_cut
+
+
+async def test_a_drain_that_ends_before_a_last_response_was_taken_has_cut_it(autojump_clock: MockClock) -> None:
+    async def answers_much(exchange: Exchange) -> None:
+        await answer(exchange, bytes(16 * KIB * KIB))
+
+    async with serving(answers_much, only(drain=1), Limits(max_requests=1)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        await trio.sleep(1)
+        site.server.shutdown()
+        await trio.sleep(1.5)
+        assert site.server.open_connections == 0
+        assert site.server.was_cut
