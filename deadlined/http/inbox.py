@@ -45,7 +45,7 @@ class Inbox:
             self._size += len(message)
         self.wake()
 
-    def take(self) -> str | bytes:
+    def pop(self) -> str | bytes:
         """Remove the first message. IndexError if there is none."""
         message = self._messages.popleft()
         self._size -= len(message)

@@ -21,7 +21,7 @@ from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, ClosedResourceError
 from ..poll import Clock
 from ..runtime import Event, ReadyCallback
-from .policy import Rule, look_deadline
+from .policy import Rule, stall_check_deadline
 from .reporting import report
 from .state import Reason
 from .timeouts import INF, Timeouts
@@ -233,7 +233,7 @@ class Output(ReadyCallback):
             if begins:
                 self._begin_wait()
             else:
-                self._look()
+                self._note_progress()
             if self._park(begins):
                 return False
         return True
@@ -245,15 +245,15 @@ class Output(ReadyCallback):
             self._since = self._progress
             self._owner.output_waits()
 
-    def _look(self) -> None:
-        """Note if the peer has taken any byte since the last look."""
+    def _note_progress(self) -> None:
+        """Note if the peer has taken any byte since the last check."""
         taken = self._owner.transport.taken
         if taken > self._seen:
             self._progress = self._owner.clock.now()
         self._seen = taken
 
     def _park(self, begins: bool) -> bool:
-        """Let the poller call `on_ready` when there is room, or for the next look; if the deadline has passed, end the
+        """Let the poller call `on_ready` when there is room, or for the next check; if the deadline has passed, end the
         connection. Return False if there may be room now. `begins`: this wait has just begun."""
         owner = self._owner
         now = owner.clock.now()
@@ -263,7 +263,7 @@ class Output(ReadyCallback):
             self.discard()
             return True
         conn = owner.transport.conn
-        conn.set_write_deadline(look_deadline(now, deadline))
+        conn.set_write_deadline(stall_check_deadline(now, deadline))
         try:
             self.blocked = conn.call_when_writable(self)
         except DeadlineExceeded:

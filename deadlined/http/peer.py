@@ -172,8 +172,8 @@ class PeerConnection(ConnectionBase):
                 output.flush()
                 if output.size > LIMIT:
                     return False
-        must_look = more and (asks or output.parts % FEW_PARTS == 0)
-        return not (must_look and self.turn_is_long())
+        checks_turn = more and (asks or output.parts % FEW_PARTS == 0)
+        return not (checks_turn and self.turn_is_long())
 
     # implemented by subclasses
 

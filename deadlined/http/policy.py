@@ -46,9 +46,9 @@ DISCONNECT_GRACE: Final = 1.0
 # seconds for which a peer may take no byte, even if the deadline of a long send is later; nginx's send_timeout
 STALL: Final = 60.0
 
-# seconds between two looks at what the kernel has not sent yet of a send that waits: it makes room for more only after
+# seconds between two checks of what the kernel has not sent yet of a send that waits: it makes room for more only after
 # a peer that reads slowly has taken much
-LOOK: Final = 5.0
+STALL_CHECK: Final = 5.0
 
 # seconds that a handler may take to return after its websocket has ended, unless it has closed that itself: it learns
 # of the end by its next receive or send, and may have much to clean up. Daphne's application_close_timeout
@@ -222,9 +222,9 @@ def output_deadline(
     return min(due, stall_deadline(progress, timeouts)), rule
 
 
-def look_deadline(now: float, deadline: float) -> float:
-    """Return when to look at a send that waits: at its `deadline` at the latest, which may have been moved by then."""
-    return min(now + LOOK, deadline)
+def stall_check_deadline(now: float, deadline: float) -> float:
+    """Return when to check a send that waits: at its `deadline` at the latest, which may have been moved by then."""
+    return min(now + STALL_CHECK, deadline)
 
 
 def idle_deadline(done: float, timeouts: Timeouts) -> float:

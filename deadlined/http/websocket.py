@@ -50,7 +50,7 @@ class WebSocket(WebSocketProtocol):
                 return None
             await inbox.wait(self._host.loop, self._exchange)
         was_full = self.full
-        message = inbox.take()
+        message = inbox.pop()
         if was_full and not self.full and self.state == OPEN:
             self._deadlines.begin_again(self._host.clock.now())
             self._arm_before(self._next()[0])

@@ -162,7 +162,7 @@ class WebSocketProtocol(Upgraded):
     def _flush_frames(self) -> None:
         """Send what `frames` have made."""
         host = self._host
-        for piece in self._frames.take():
+        for piece in self._frames.data_to_send():
             host.output.append(piece)
         host.flush_soon(True)
 
@@ -170,7 +170,7 @@ class WebSocketProtocol(Upgraded):
         """Send the answers that `frames` have made. While the output is blocked, keep only that to the latest ping.
         Answer no ping of a peer that has left: the reset that follows would discard what it has sent after that."""
         output = self._host.output
-        answers = self._frames.take()
+        answers = self._frames.data_to_send()
         for piece in answers:
             if piece[0] != _PONG:
                 output.append(piece)

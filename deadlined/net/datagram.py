@@ -224,16 +224,16 @@ class PacketConn(trio.abc.AsyncResource):
         side = Side("write", half, self._host)
         # if the host yields first, that was done
         side.has_yielded = True
-        looking = LookUp(host, port, stdlib.SOCK_DGRAM, partial(half.unblock, True))
+        lookup = LookUp(host, port, stdlib.SOCK_DGRAM, partial(half.unblock, True))
 
         async def wait() -> None:
-            while not looking.is_over:
+            while not lookup.is_over:
                 side.woken(await side.parking)
 
         self._look_ups.add(half)
         try:
             await side.begin()
-            return await looking.run(wait)
+            return await lookup.run(wait)
         finally:
             self._look_ups.discard(half)
             half.close()

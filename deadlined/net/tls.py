@@ -265,7 +265,7 @@ class TlsConn(trio.abc.HalfCloseableStream):
             self._answer()
             raise
         if begun and core.ssl_object.server_side and core.ssl_object.version() == "TLSv1.3":
-            self._held = core.take()
+            self._held = core.data_to_send()
         return self._push()
 
     def try_receive(self, max_bytes: int = RECEIVE_SIZE) -> bytes | None:
@@ -342,7 +342,7 @@ class TlsConn(trio.abc.HalfCloseableStream):
         self._held = b""
         while start < last:
             start += self._core.write(view[start : min(start + PIECE, last)])
-            records.append(self._core.take())
+            records.append(self._core.data_to_send())
         taken = self.conn.send_parts_ready(records)
         self.handed_over += taken
         self._unsent = b"".join(records)[taken:] if taken < sum([len(record) for record in records]) else b""
@@ -351,7 +351,7 @@ class TlsConn(trio.abc.HalfCloseableStream):
     def _push(self) -> bool:
         """Hand ciphertext to the kernel, whatever the deadline. True if none is left."""
         if self._core.has_output:
-            self._unsent += self._held + self._core.take()
+            self._unsent += self._held + self._core.data_to_send()
             self._held = b""
         if self._unsent:
             taken = self.conn.send_ready(self._unsent)

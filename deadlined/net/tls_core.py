@@ -134,10 +134,10 @@ class TlsCore:
 
     @property
     def has_output(self) -> bool:
-        """True if `take` returns something."""
+        """True if `data_to_send` returns something."""
         return self._outgoing.pending > 0
 
-    def take(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """Return the ciphertext that is to be sent, and forget it."""
         return self._outgoing.read()
 

@@ -116,7 +116,7 @@ def _begin(configuration: Configuration, voice: Voice, role: _Role) -> int:
             raise
         ignore_stops()
         log("stopped before it served", signal=starting.stopped_by)
-        starting.settle()
+        starting.end_at_next_signal()
         return 0
     finally:
         if role.link is not None:

@@ -101,7 +101,7 @@ class Starting:
             if self._first is None or not self._supervised:
                 self._give_interrupts_back()
 
-    def settle(self) -> None:
+    def end_at_next_signal(self) -> None:
         """Let the next signal end the process at once, with 0: the start has ended, and what is left may take long. A
         process that has a supervisor ignores signals."""
         # Python notes an interrupt that has left a call of `exec`, which every dataclass takes, and would end the

@@ -154,12 +154,12 @@ class Clockwork(Scheme):
         self._turned = max(self._turned, tick_until(now, self.tick))
         if self._soonest is not None:
             self._soonest = None
-            for timer in self._slots.take(self._arrivals):
+            for timer in self._slots.remove_bag(self._arrivals):
                 self._place(timer, now)
 
     def _empty(self, slot: int, now: float) -> None:
         """Move the timers of each slot that has come into the heap or into a finer slot."""
-        for timer in self._slots.take(slot):
+        for timer in self._slots.remove_bag(slot):
             self._place(timer, now)
 
     def _place(self, timer: Timer, now: float) -> None:
@@ -180,7 +180,7 @@ class Clockwork(Scheme):
         """Move the arrivals to the heap, because the soonest has left, and the next one may leave, too."""
         self._soonest = None
         if self._slots.occupied >> self._arrivals:
-            for timer in self._slots.take(self._arrivals):
+            for timer in self._slots.remove_bag(self._arrivals):
                 self._heap.file(timer, timer.key)
 
     def _find_next(self) -> None:

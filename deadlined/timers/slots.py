@@ -66,7 +66,7 @@ class Slots:
         """Return a copy of bag `number`, which must not be empty."""
         return self._bags[number].copy()
 
-    def take(self, number: int) -> list[Timer]:
+    def remove_bag(self, number: int) -> list[Timer]:
         """Take out the whole bag `number`, which must not be empty."""
         bag = self._bags[number]
         self._drop(number)
@@ -80,7 +80,7 @@ class Slots:
         """Take out every zombie and leave it unfiled; return how many there were."""
         before = self.size
         for number in list(self._bags):
-            for timer in self.take(number):
+            for timer in self.remove_bag(number):
                 if timer.when < INF:
                     self.add(number, timer)
                 else:
@@ -91,7 +91,7 @@ class Slots:
         """Take out and return everything, unfiled."""
         stored: list[Timer] = []
         for number in list(self._bags):
-            stored += self.take(number)
+            stored += self.remove_bag(number)
         for timer in stored:
             timer.key = INF
         return stored

@@ -92,7 +92,7 @@ class UnsortedList(Scheme):
     def _collect(self, now: float) -> None:
         """Move what is due to the heap, in one pass."""
         self._earliest = None
-        for timer in self._waiting.take(BAG):
+        for timer in self._waiting.remove_bag(BAG):
             if timer.key <= now:
                 self._due.file(timer, timer.key)
             else:

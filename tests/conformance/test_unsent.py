@@ -10,7 +10,7 @@ import pytest
 
 from deadlined import BrokenResourceError, current_time
 from deadlined.http import Exchange, Phase, Reason
-from deadlined.http.policy import LOOK
+from deadlined.http.policy import STALL_CHECK
 from tests.support.conformance import Loop, Tasks, in_virtual_time
 from tests.support.conformance_http import Site, site_of
 from tests.support.http import GET, Client, answer
@@ -66,7 +66,7 @@ class Leaving:
         output = exchange._host.output
         await self._loop.step()
         if output.blocked:
-            await self._loop.sleep(2 * LOOK)
+            await self._loop.sleep(2 * STALL_CHECK)
         return output.blocked
 
     async def asked(self, site: Site, tls: bool = False) -> Client | ByHand:

@@ -59,7 +59,7 @@ class Ours:
     def feed(self, data: bytes) -> None:
         seen, frames = self.seen, self.frames
         seen.messages += frames.feed(data)
-        seen.sent += b"".join(frames.take())
+        seen.sent += b"".join(frames.data_to_send())
         seen.ended = (frames.peer_closed, frames.failed)
 
 
@@ -185,7 +185,7 @@ def test_a_message_of_any_size_is_read_from_any_two_segments(opcode: int, size: 
         frames = frames_of(protocol_of(False, None, None), most=ENDLESS)
         found = [*frames.feed(data[:cut]), *frames.feed(data[cut:])]
         assert found == expected * 2
-        assert frames.take() == [frame(PONG, b"p", mask=b"")]
+        assert frames.data_to_send() == [frame(PONG, b"p", mask=b"")]
         assert not frames.incomplete
 
 
@@ -230,7 +230,7 @@ def test_what_follows_an_invalid_text_is_not_read() -> None:
     assert frames.failed is not None and frames.failed[0] == 1007
     assert frames.feed(frame(TEXT, b"c") + closing(1000)) == []
     assert frames.peer_closed is None
-    assert frames.take() == [b"\x88\x14\x03\xef" + b"invalid start byte"]
+    assert frames.data_to_send() == [b"\x88\x14\x03\xef" + b"invalid start byte"]
 
 
 def test_nothing_is_held_between_messages() -> None:
@@ -283,4 +283,4 @@ def test_a_message_is_compressed_if_that_was_agreed(message: str | bytes) -> Non
         piece, large = frames.message(message)
         assert piece[0] & 0x40
         assert ([piece], large) == (library.data_to_send(), b"")
-        assert frames.take() == []
+        assert frames.data_to_send() == []

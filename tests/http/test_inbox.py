@@ -23,7 +23,7 @@ def test_so_many_messages_or_bytes_may_wait(message: str | bytes, most: int) -> 
         assert not inbox.full
         inbox.put([message])
     assert inbox.full
-    assert inbox.take() == message
+    assert inbox.pop() == message
     assert not inbox.full
 
 

@@ -14,21 +14,21 @@ from deadlined.http.policy import (
     LINGER,
     LINGER_MOST,
     LINGER_RATE,
-    LOOK,
     NEW_GRACE,
     REUSE_GRACE,
     STALL,
+    STALL_CHECK,
     age_deadline,
     body_deadline,
     handler_deadline,
     handshake_deadline,
     header_deadline,
     idle_deadline,
-    look_deadline,
     on_expiry,
     on_handler_failure,
     on_refusal,
     reuse_deadline,
+    stall_check_deadline,
     stall_deadline,
     why_last,
     write_deadline,
@@ -366,5 +366,5 @@ def test_a_stall_has_a_minute_or_the_grace_if_that_is_longer() -> None:
 
 
 def test_a_send_that_waits_is_looked_at_until_its_deadline() -> None:
-    assert look_deadline(100.0, 160.0) == look_deadline(100.0, INF) == 100.0 + LOOK
-    assert look_deadline(100.0, 103.0) == 103.0
+    assert stall_check_deadline(100.0, 160.0) == stall_check_deadline(100.0, INF) == 100.0 + STALL_CHECK
+    assert stall_check_deadline(100.0, 103.0) == 103.0

@@ -91,7 +91,7 @@ async def test_a_client_that_leaves_at_any_step_ends_one_connection(
         else:
             if leave == "close_notify":
                 client.core.end()
-                await client.conn.send_all(client.core.take())
+                await client.conn.send_all(client.core.data_to_send())
             await client.conn.send_eof()
         record = await site.ended()
         # what the server has said lies unread in the socket that is closed, which makes the close a reset
@@ -121,7 +121,7 @@ async def test_a_half_closed_client_still_gets_its_response(ends: str, autojump_
         await client.send(GET)
         if ends != "FIN":
             client.core.end()
-            await client.conn.send_all(client.core.take())
+            await client.conn.send_all(client.core.data_to_send())
         if ends != "close_notify":
             await client.conn.send_eof()
         assert (await client.receive()).startswith(b"HTTP/1.1 200 ")
@@ -277,7 +277,7 @@ async def test_an_end_that_comes_with_a_request_is_seen_after_the_answer(autojum
         client = await connected(site)
         data = encrypt(client.core, GET)
         client.core.end()
-        await client.conn.send_all(data + client.core.take())
+        await client.conn.send_all(data + client.core.data_to_send())
         assert (await client.receive()).startswith(b"HTTP/1.1 200 ")
         assert await client.receive() == b""
         assert (await site.reason(), trio.current_time()) == (Reason.CLIENT_CLOSED, 0.0)

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from deadlined.http import Exchange, Phase, Reason, ResponseError, Timeouts
-from deadlined.http.policy import LOOK, STALL
+from deadlined.http.policy import STALL, STALL_CHECK
 from deadlined.net.sockets import unsent
 from tests.support.handlers import HUGE, KIB, after, huge, slow
 from tests.support.http import GET, Client, Seen, Site, answer, endless, only, post, serving
@@ -75,7 +75,7 @@ async def test_nobody_stalls_for_longer_than_a_minute_however_long_the_send(auto
         await client.send(GET)
         record = await site.ended()
         # what was under way at the beginning has arrived by the first look
-        assert trio.current_time() == STALL + LOOK
+        assert trio.current_time() == STALL + STALL_CHECK
         assert record.reason is Reason.WRITE_TIMEOUT
         assert await client.end() == "reset"
 
@@ -88,13 +88,13 @@ async def test_a_peer_that_reads_too_little_to_make_room_is_not_stalled(autojump
         client = await site.connect(receive_buffer=4096)
         await client.send(GET)
         for _ in range(20):
-            await trio.sleep(STALL - LOOK)
+            await trio.sleep(STALL - STALL_CHECK)
             read_some(site, client, 4096)
         assert site.server.connections()[0].phase is Phase.WRITE
         read = trio.current_time()
         await site.ended()
         # a part of what it had read made room, and began a new wait
-        assert read + STALL <= trio.current_time() <= read + STALL + 2 * LOOK
+        assert read + STALL <= trio.current_time() <= read + STALL + 2 * STALL_CHECK
         assert seen.ended[0][0] == "cancelled"
 
 

@@ -173,7 +173,7 @@ async def test_a_receive_goes_on_after_a_deadline_in_the_middle_of_a_record(auto
             nursery.start_soon(server.do_handshake)
             await client.shake_hands()
         client.core.write(b"in two pieces")
-        record = client.core.take()
+        record = client.core.data_to_send()
         for split in range(1, 8):
             await near.send_all(record[split - 1 : split])
             server.set_read_timeout(1.0)
@@ -311,7 +311,7 @@ async def test_a_client_that_reads_nothing_can_say_something_and_leave() -> None
             await client.shake_hands()
         await client.send(b"goodbye")
         client.core.end()
-        await near.send_all(client.core.take())
+        await near.send_all(client.core.data_to_send())
         await near.aclose()
         assert [piece async for piece in server] == [b"goodbye"]
 

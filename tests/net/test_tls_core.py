@@ -54,14 +54,14 @@ def test_reading_goes_on_after_a_close_notify(segments: list[int], before: bytes
     if before:
         other.feed(encrypt(one, before))
     other.end()
-    notify = other.take()
+    notify = other.data_to_send()
     assert deliver(other, encrypt(one, after), cycle(segments), cycle([PIECE])) == before + after
     assert deliver(one, notify, cycle(segments), cycle([9])) == b""
     assert (one.closed, one.holds_bytes, other.closed) == (True, True, False)
     # the other direction is open until its own end
     assert deliver(other, encrypt(one, b"more"), cycle(segments), cycle([9])) == b"more"
     one.end()
-    assert deliver(other, one.take(), cycle(segments), cycle([9])) == b""
+    assert deliver(other, one.data_to_send(), cycle(segments), cycle([9])) == b""
     assert not other.truncated
 
 
@@ -97,7 +97,7 @@ def test_a_whole_end_is_not_cut_in_a_record() -> None:
     one, other = shaken_cores()
     one.write(b"hello")
     one.end()
-    other.feed(one.take())
+    other.feed(one.data_to_send())
     other.feed(b"")
     assert (other.read(9), other.read(9)) == (b"hello", b"")
     assert (other.truncated, other.cut_in_record) == (False, False)
@@ -154,7 +154,7 @@ def test_openssls_buffers_hold_no_more_than_a_piece() -> None:
     for _ in range(20):
         one.write(bytes(PIECE))
         assert one._outgoing.pending < PIECE + 100
-        ciphertext += one.take()
+        ciphertext += one.data_to_send()
     other.feed(ciphertext)
     while other.read(1 << 20):
         assert other._incoming.pending <= PIECE
@@ -169,7 +169,7 @@ def test_a_changed_record_breaks_the_connection_and_the_peer_is_told() -> None:
         other.read(9)
     assert isinstance(raised.value.__cause__, ssl.SSLError)
     assert other.holds_bytes
-    one.feed(other.take())
+    one.feed(other.data_to_send())
     with pytest.raises(trio.BrokenResourceError, match="the peer refuses it: bad record mac"):
         one.read(9)
     for broken in (one, other):
@@ -214,7 +214,7 @@ def test_a_handshake_of_something_else_fails_in_words(data: bytes) -> None:
 def test_the_end_in_the_middle_of_a_handshake_is_no_error_of_tls() -> None:
     one, server = cores()
     one.shake()
-    server.feed(one.take()[:50])
+    server.feed(one.data_to_send()[:50])
     assert not server.shake()
     server.feed(b"")
     with pytest.raises(trio.BrokenResourceError, match="middle of the TLS handshake") as raised:
@@ -226,12 +226,12 @@ def test_the_end_in_the_middle_of_a_handshake_is_no_error_of_tls() -> None:
 def test_a_certificate_that_is_not_trusted_is_refused_and_the_server_is_told() -> None:
     one, server = cores(client=ssl.create_default_context())
     one.shake()
-    server.feed(one.take())
+    server.feed(one.data_to_send())
     server.shake()
-    one.feed(server.take())
+    one.feed(server.data_to_send())
     with pytest.raises(trio.BrokenResourceError, match=r"certificate is not accepted: .*local issuer"):
         one.shake()
-    server.feed(one.take())
+    server.feed(one.data_to_send())
     with pytest.raises(trio.BrokenResourceError, match="the peer refuses it: unknown ca"):
         server.shake()
 
@@ -241,7 +241,7 @@ def test_no_version_in_common_is_said_in_words() -> None:
     strict.minimum_version = ssl.TLSVersion.TLSv1_3
     one, server = cores(client=only_tls_12(), server=strict)
     one.shake()
-    server.feed(one.take())
+    server.feed(one.data_to_send())
     with pytest.raises(trio.BrokenResourceError, match="no version of TLS is accepted by both sides"):
         server.shake()
 

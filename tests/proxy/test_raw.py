@@ -429,7 +429,7 @@ async def test_a_client_that_is_cut_in_the_middle_of_a_record_has_not_ended(loop
             await peer.conn.send_eof()
             assert await client.receive_some() == b""
         client._core.write(b"insert 2;")
-        await client.conn.send_all(client._core.take()[:-1])
+        await client.conn.send_all(client._core.data_to_send()[:-1])
         await client.conn.send_eof()
         assert await peer.end() == "reset"
         assert await guarded.site.reason() is Reason.CLIENT_RESET

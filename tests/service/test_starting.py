@@ -341,7 +341,7 @@ def test_one_ends_a_process_that_stays_after_its_start_was_stopped(tmp_path: Pat
 def test_when_the_start_has_ended_any_does_nothing_where_a_supervisor_signals_as_well(
     made: Callable[..., Starting],
 ) -> None:
-    made(supervised=True).settle()
+    made(supervised=True).end_at_next_signal()
     for number in BOTH:
         signal.raise_signal(number)
 

@@ -33,7 +33,7 @@ def shake(one: TlsCore, other: TlsCore) -> None:
         for core, peer in ((one, other), (other, one)):
             core.shake()
             if core.has_output:
-                peer.feed(core.take())
+                peer.feed(core.data_to_send())
     assert other.shaken
     assert one.read(1) is None
 
@@ -42,7 +42,7 @@ def encrypt(core: TlsCore, data: bytes) -> bytes:
     """Return `data` as ciphertext of `core`."""
     for start in range(0, len(data), PIECE):
         core.write(data[start : start + PIECE])
-    return core.take()
+    return core.data_to_send()
 
 
 @asynccontextmanager
@@ -83,7 +83,7 @@ class ByHand:
     def hello(self) -> bytes:
         """Return the ClientHello."""
         assert not self.core.shake()
-        return self.core.take()
+        return self.core.data_to_send()
 
     async def finish(self) -> None:
         """Do the rest of the handshake after the ClientHello."""
@@ -107,4 +107,4 @@ class ByHand:
 
     async def _send_output(self) -> None:
         if self.core.has_output:
-            await self.conn.send_all(self.core.take())
+            await self.conn.send_all(self.core.data_to_send())

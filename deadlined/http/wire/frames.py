@@ -182,7 +182,7 @@ class Frames:
         self._hand_over(data, messages)
         protocol.max_message_size, protocol.max_fragment_size = limits
 
-    def take(self) -> list[bytes]:
+    def data_to_send(self) -> list[bytes]:
         """Return what is to be sent."""
         if not self._speaks:
             return []
@@ -201,7 +201,7 @@ class Frames:
             else:
                 self._protocol.send_binary(payload)
             self._speaks = True
-            return b"".join(self.take()), b""
+            return b"".join(self.data_to_send()), b""
         start = head(is_text, len(payload))
         return (start, payload) if len(payload) >= LARGE else (start + payload, b"")
 

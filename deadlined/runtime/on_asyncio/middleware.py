@@ -65,7 +65,7 @@ class _FromInside:
         self._group = _group_of(inner)
         # runs from the cancellation of `inner`, which a shield may put off, or what runs inside it
         self._timer: TimerHandle | None = None
-        self._is_over = False
+        self._ended = False
 
     def begin(self) -> None:
         """Cancel `inner` once it has taken its first step."""
@@ -76,12 +76,12 @@ class _FromInside:
             shields.call_after_step(self._inner, self.begin)
             return
         cancel(self._inner)
-        self._look()
+        self._after_step()
 
-    def _look(self) -> None:
+    def _after_step(self) -> None:
         """Called after each step of `inner`, in the same turn of the loop. If that was the last one, cancel `outer`
         before it learns of it: it would take it for the end of an application that has given no response."""
-        if self._is_over:
+        if self._ended:
             return
         if self._inner.done():
             self._end(cancel)
@@ -89,11 +89,11 @@ class _FromInside:
             return
         if self._timer is None and self._inner not in _waiting and not shields.is_shielded(self._inner):
             self._timer = self._inner.get_loop().call_later(_GRACE, self._end, shields.cancel)
-        shields.call_after_step(self._inner, self._look)
+        shields.call_after_step(self._inner, self._after_step)
 
     def _end(self, cancel_by: Callable[[Task[Any]], None]) -> None:
         """Have `outer` cancelled now."""
-        self._is_over = True
+        self._ended = True
         _waiting.discard(self._outer)
         if self._timer is not None:
             self._timer.cancel()
