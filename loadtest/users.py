@@ -87,8 +87,7 @@ class Setup:
         """Return what one of many connections of this attack does. One that reads nothing must poke to see its end."""
         if name != "slow-read":
             return crowd(self.facts, name)
-        poked = [one for one in scripts(self.facts, frozenset({name})) if one.role == "poked"]
-        return replace(poked[0], interval=0.1)
+        return next(replace(one, interval=0.1) for one in scripts(self.facts, frozenset({name})) if one.role == "poked")
 
     def follow(self, script: Script, limit: float) -> Seen:
         """Return what was seen of a script on one connection."""

@@ -172,8 +172,7 @@ def holds(result: Result, conditions: Sequence[Condition]) -> bool:
 
 
 def _fails(result: Result, conditions: Sequence[Condition]) -> bool:
-    figures = result.figures()
-    return any(condition.true_of(figures) for condition in conditions)
+    return any(condition.true_of(result.figures()) for condition in conditions)
 
 
 def search(plan: Plan, conditions: Sequence[Condition], one: Callable[[Plan], Result]) -> list[Result]:
