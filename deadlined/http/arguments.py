@@ -28,7 +28,7 @@ def require_types(kind: Any, wanted: Mapping[str, tuple[type | tuple[type, ...],
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
         for name, value in {**dict(zip(names, args, strict=False)), **kwargs}.items():
             types, allowed = wanted.get(name, (object, ""))
-            if not isinstance(value, types) or (types is NUMBER and isinstance(value, bool)):
+            if not isinstance(value, types) or (types == NUMBER and isinstance(value, bool)):
                 raise TypeError(f"{name} must be {allowed}, not {value!r}")
         init(self, *args, **kwargs)
 
