@@ -24,6 +24,9 @@ from ..net.errors import SHORTAGES
 
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
+# the descriptor of the first socket that a service manager passes
+_FIRST_SOCKET = 3
+
 # seconds between two attempts to send a state
 AGAIN = 1.0
 
@@ -114,6 +117,13 @@ def notifier(environment: MutableMapping[str, str]) -> Notifier:
 
 def inherited_sockets(environment: MutableMapping[str, str]) -> int:
     """Return how many listening sockets the service manager has passed, from descriptor 3 on (sd_listen_fds(3)), and
-    remove the variables that say so."""
-    pid, number, _ = (environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
-    return int(number) if pid == str(os.getpid()) and number.isdecimal() else 0
+    remove the variables that say so. As there, no program that is started from now on gets the sockets."""
+    pid, text, _ = (environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
+    number = int(text) if pid == str(os.getpid()) and text.isdecimal() else 0
+    for found in range(number):
+        try:
+            os.set_inheritable(_FIRST_SOCKET + found, False)
+        except OSError:
+            # the service cannot listen there, and says so; of those behind it there may be billions
+            return found + 1
+    return number

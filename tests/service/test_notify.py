@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import secrets
@@ -191,10 +192,31 @@ def test_the_watchdog_is_for_the_process_that_is_named(variables: dict[str, str]
     ("variables", "number"),
     [({}, 2), ({"LISTEN_PID": "1"}, 0), ({"LISTEN_FDS": "many"}, 0), ({"LISTEN_PID": ""}, 0)],
 )
-def test_sockets_are_for_the_process_that_is_named(variables: dict[str, str], number: int) -> None:
+def test_sockets_are_for_the_process_that_is_named(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], number: int
+) -> None:
+    # the descriptors of this process are other ones
+    monkeypatch.setattr(os, "set_inheritable", lambda *_: None)
     environ = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a:b", "A": "1"} | variables
     assert inherited_sockets(environ) == number
     assert environ == {"A": "1"}
+
+
+@pytest.mark.parametrize("number", ["2", "1000000000000"])
+def test_nothing_that_is_started_gets_the_sockets_nor_is_one_looked_for_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    open_until, asked = 4, list[tuple[int, bool]]()
+
+    def set_inheritable(fd: int, inheritable: bool) -> None:
+        asked.append((fd, inheritable))
+        if fd > open_until:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(os, "set_inheritable", set_inheritable)
+    counted = inherited_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": number})
+    assert asked == [(3 + index, False) for index in range(counted)]
+    assert counted == (2 if number == "2" else 3)
 
 
 def test_sockets_are_where_to_listen_if_nothing_else_says_so() -> None:
