@@ -188,6 +188,27 @@ async def test_an_accept_that_fails_leaves_no_reference_cycle() -> None:
         await assert_leaves_no_garbage(refuse)
 
 
+async def test_an_error_that_the_application_handles_keeps_its_traceback() -> None:
+    """The error by which `websockets` refuses a frame comes in the middle of the accept."""
+    handled = ValueError("the application's")
+
+    async def act(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            raise handled
+        except ValueError:
+            await send(ACCEPT)
+            assert (await receive())["type"] == "websocket.disconnect"
+
+    async with serving(handler(act)) as site:
+        client = await site.connect()
+        await client.send(HANDSHAKE + frame(TEXT, b"a", mask=b""))
+        await client.end()
+        client.conn.close()
+        await site.ended()
+    assert handled.__traceback__ is not None
+
+
 @pytest.mark.parametrize("none", [{}, {"subprotocol": None}, {"subprotocol": ""}], ids=["missing", "None", "empty"])
 async def test_an_application_need_not_choose_a_subprotocol(none: dict[str, Any]) -> None:
     async def act(_: Scope, receive: Receive, send: Send) -> None:

@@ -23,6 +23,7 @@ REFUSED: dict[str, bytes] = {
     "a head that no parser reads": b"GET / HTTP/1.1\r\nhost: x\r\n: a\r\n\r\n",
     "a length": b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: a\r\n\r\n",
     "a handshake": HANDSHAKE.replace(b"version: 13", b"version: 12"),
+    "a handshake without a key": HANDSHAKE.replace(b"sec-websocket-key", b"x-key"),
     "a handshake with a wrong key": HANDSHAKE.replace(b"key: ", b"key: a"),
 }
 

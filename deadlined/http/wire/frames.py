@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import codecs
 import logging
+import sys
 from typing import Any, Final
 
 from websockets.datastructures import Headers  # type: ignore[import-not-found,unused-ignore]  # optional
@@ -159,6 +160,7 @@ class Frames:
         """Let the protocol read `data`, and append the messages that are complete with it."""
         protocol = self._protocol
         protocol.receive_data(data)
+        _forget_tracebacks(protocol.parser_exc)
         self._speaks = True
         frames: list[Any] = protocol.events_received()
         for frame in frames:
@@ -221,8 +223,10 @@ class Frames:
         self._speaks = True
 
     def release(self) -> None:
-        """Note that the websocket has ended, or will never begin: nothing is fed any more."""
-        _release(self._protocol)
+        """Note that the websocket has ended, or will never begin: nothing is fed any more. Its parser, a suspended
+        generator, refers to the protocol, whose memory for compression is much, and invisible to the garbage collector.
+        """
+        self._protocol.parser.close()
 
     def _fail(self, code: int, reason: str) -> None:
         self._protocol.fail(code, reason)
@@ -302,7 +306,8 @@ def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
         headers["upgrade"] = "websocket"
     response = protocol.accept(Handshake(request.path_and_query.decode("ascii"), headers))
     if response.status_code != 101:
-        _release(protocol)
+        protocol.parser.close()
+        _forget_tracebacks(protocol.handshake_exc)
         fields = [(b"sec-websocket-version", b"13")]
         for key, text in response.headers.raw_items():
             if key.lower() not in _FRAMING:
@@ -315,12 +320,11 @@ def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
     return Frames(protocol, found["Sec-WebSocket-Accept"], found.get("Sec-WebSocket-Extensions", ""), offered, most)
 
 
-def _release(protocol: Any) -> None:
-    """Break the reference cycles of a protocol that has ended: a suspended generator, and the tracebacks of what it has
-    refused, refer to it. What it holds for compression is much, and invisible to the garbage collector."""
-    protocol.parser.close()
-    error: Any = protocol.handshake_exc or protocol.parser_exc
-    while error is not None:
+def _forget_tracebacks(error: Any) -> None:
+    """Break the reference cycles of an error that the protocol has just kept: its frames, and those of its contexts,
+    refer to the protocol. An error that the application handles meanwhile is the last context, and keeps its own."""
+    handled = sys.exception()
+    while error is not None and error is not handled:
         error.__traceback__, error = None, error.__context__
 
 
