@@ -86,7 +86,7 @@ def test_it_has_a_docstring_and_a_signature(thing: Any) -> None:
 
 
 SIGNATURES = {
-    deadlined.Conn: "(socket, is_tcp=False)",
+    deadlined.Conn: "(socket, is_tcp=None)",
     deadlined.Conn.receive_some: "(self, max_bytes=None)",
     deadlined.Conn.set_deadline: "(self, when)",
     deadlined.Conn.try_receive: "(self, max_bytes=65536)",

@@ -129,7 +129,7 @@ def _accept_from(socket: stdlib.socket, backlog: int | None) -> None:
 
 
 async def open_unix_listener(
-    path: str | Path,
+    path: str | bytes | os.PathLike[str],
     *,
     backlog: int | None = None,
     mode: int | None = None,
@@ -145,9 +145,10 @@ async def open_unix_listener(
     `filename` is the path. ValueError for a path with a NUL, as abstract names have it.
     """
     await checkpoint()
-    for seconds in remove_stale(Path(path)):
+    file = Path(os.fsdecode(path))
+    for seconds in remove_stale(file):
         await sleep(seconds)
-    socket, unlink = _listen_on_unix(path, backlog, mode, owner)
+    socket, unlink = _listen_on_unix(file, backlog, mode, owner)
     try:
         return Listener(socket, unlink)
     except BaseException:
@@ -161,17 +162,17 @@ def listening_unix_socket(
 ) -> tuple[stdlib.socket, Callable[[], None]]:
     """Listen as `open_unix_listener` does, without an event loop. Return the socket, and a function that removes its
     file unless it was replaced; it must be called before the socket is closed."""
-    for seconds in remove_stale(Path(path)):
+    file = Path(path)
+    for seconds in remove_stale(file):
         time.sleep(seconds)
-    return _listen_on_unix(path, backlog, mode, owner)
+    return _listen_on_unix(file, backlog, mode, owner)
 
 
 def _listen_on_unix(
-    path: str | Path, backlog: int | None, mode: int | None, owner: tuple[int, int] | None
+    file: Path, backlog: int | None, mode: int | None, owner: tuple[int, int] | None
 ) -> tuple[stdlib.socket, Callable[[], None]]:
-    if "\0" in str(path):
-        raise ValueError(f"{str(path)!r} is not the path of a file: abstract names cannot be listened on")
-    file = Path(path)
+    if "\0" in str(file):
+        raise ValueError(f"{str(file)!r} is not the path of a file: abstract names cannot be listened on")
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
     try:
         _bind_to_path(socket, file)

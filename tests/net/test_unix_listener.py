@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -19,15 +20,18 @@ from deadlined.net.sockets import longest_path
 from tests.support.net import fails_at_its_deadline, refuse_when_full
 
 
-async def test_a_unix_listener_makes_its_path_and_removes_it(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    for given in (path, str(path)):
-        async with await open_unix_listener(given) as listener:
-            assert path.is_socket()
-            async with await open_unix_stream(path) as client, await listener.accept() as server:
-                await client.send_all(b"x")
-                assert await server.receive_some() == b"x"
-        assert not path.exists()
+@pytest.mark.parametrize("name", ["s", "\udcff"], ids=["text", "not UTF-8"])
+@pytest.mark.parametrize("as_type", [Path, str, os.fsencode, trio.Path])
+async def test_a_unix_listener_makes_its_path_and_removes_it(
+    tmp_path: Path, name: str, as_type: Callable[[Path], str | bytes | os.PathLike[str]]
+) -> None:
+    path = tmp_path / name
+    async with await open_unix_listener(as_type(path)) as listener:
+        assert path.is_socket()
+        async with await open_unix_stream(as_type(path)) as client, await listener.accept() as server:
+            await client.send_all(b"x")
+            assert await server.receive_some() == b"x"
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(("platform", "seconds"), [("linux", 0.0), ("darwin", 0.1)])
