@@ -216,6 +216,14 @@ def test_the_architecture_says_where_each_module_belongs() -> None:
     assert {name for name in modules if f"`{name}`" not in text} == set()
 
 
+def test_each_dependency_has_its_reason_beside_it() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = [one for extra in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()) for one in extra]
+    lines = [line for line in text.splitlines() if line.count('"') > 1 and line.split('"')[1] in listed]
+    assert {line.split('"')[1] for line in lines} == set(listed)
+    assert [line for line in lines if " # " not in line] == []
+
+
 def test_the_package_and_its_types_are_all_installed() -> None:
     package = Path(deadlined.__file__).parent
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
