@@ -53,6 +53,15 @@ def test_a_route_names_what_is_wrong(arguments: tuple[Any, ...], said: str) -> N
     assert str(caught.value).startswith(said)
 
 
+def test_a_route_names_what_is_no_text() -> None:
+    methods: Any = frozenset({b"POST"})
+    with pytest.raises(ValueError, match=r"^b'POST' is not a method: "):
+        Route("/", methods, {})
+    overrides: Any = {5: 1}
+    with pytest.raises(ValueError, match=r"^5 is neither a timeout nor a limit$"):
+        Route("/", frozenset(), overrides)
+
+
 def test_an_address_names_what_is_wrong() -> None:
     with pytest.raises(TypeError, match=r"^port must be a number, not '80'$"):
         Address("localhost", "80")  # type: ignore[arg-type]

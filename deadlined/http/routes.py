@@ -67,10 +67,12 @@ class Route(Value):
     def __post_init__(self) -> None:
         if not self.path.startswith("/"):
             raise ValueError(f"{self.path!r} is not a path for a route: write one like /upload")
-        for method in self.methods:
-            if not _METHOD.fullmatch(method):
+        methods: Iterable[Any] = self.methods
+        for method in methods:
+            if not (isinstance(method, str) and _METHOD.fullmatch(method)):
                 raise ValueError(f"{method!r} is not a method: write it in capitals, such as POST")
-        for name in self.overrides:
+        names: Iterable[Any] = self.overrides
+        for name in names:
             if name in NOT_PER_ROUTE:
                 raise ValueError(f"{name} cannot be set for a route: {NOT_PER_ROUTE[name]}")
             if name not in PER_ROUTE:
