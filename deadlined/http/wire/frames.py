@@ -322,10 +322,13 @@ def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
 
 def _forget_tracebacks(error: Any) -> None:
     """Break the reference cycles of an error that the protocol has just kept: its frames, and those of its contexts,
-    refer to the protocol. An error that the application handles meanwhile is the last context, and keeps its own."""
+    refer to the protocol. The last context may be an error that the application handles meanwhile, and is left whole.
+    """
     handled = sys.exception()
     while error is not None and error is not handled:
-        error.__traceback__, error = None, error.__context__
+        context = error.__context__
+        error.__traceback__ = error.__context__ = None
+        error = context
 
 
 def _size(limit: float) -> int | None:
