@@ -63,8 +63,10 @@ def test_a_route_names_what_is_no_text() -> None:
 
 
 def test_an_address_names_what_is_wrong() -> None:
-    with pytest.raises(TypeError, match=r"^port must be a number, not '80'$"):
-        Address("localhost", "80")  # type: ignore[arg-type]
+    port: Any
+    for port in ("80", 80.0, True):
+        with pytest.raises(TypeError, match=f"^port must be a whole number, not {port!r}$"):
+            Address("localhost", port)
     with pytest.raises(TypeError, match=r"^host must be a text, not None$"):
         Address(None, 80)  # type: ignore[arg-type]
 

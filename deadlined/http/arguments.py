@@ -16,6 +16,7 @@ from typing import Any, Final
 
 # of a field, for `require_types`
 NUMBER: Final = (int, float)
+WHOLE: Final = (int,)
 
 
 def require_types(kind: Any, wanted: Mapping[str, tuple[type | tuple[type, ...], str]]) -> None:
@@ -28,7 +29,7 @@ def require_types(kind: Any, wanted: Mapping[str, tuple[type | tuple[type, ...],
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
         for name, value in {**dict(zip(names, args, strict=False)), **kwargs}.items():
             types, allowed = wanted.get(name, (object, ""))
-            if not isinstance(value, types) or (types == NUMBER and isinstance(value, bool)):
+            if not isinstance(value, types) or (isinstance(value, bool) and types in (NUMBER, WHOLE)):
                 raise TypeError(f"{name} must be {allowed}, not {value!r}")
         init(self, *args, **kwargs)
 

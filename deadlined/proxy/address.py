@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
-from ..http.arguments import require_types
+from ..http.arguments import WHOLE, require_types
 from ..net import Conn, open_tcp_stream, open_unix_stream
 from ..net.sockets import join_host_port, longest_path
 from ..value import Value
@@ -68,4 +68,4 @@ class Address(Value):
         return open_tcp_stream(self.host, self.port, deadline=deadline)
 
 
-require_types(Address, {"host": (str, "a text"), "port": (int, "a number"), "path": (str, "a text")})
+require_types(Address, {"host": (str, "a text"), "port": (WHOLE, "a whole number"), "path": (str, "a text")})
