@@ -185,7 +185,8 @@ class Lifespan:
         return f"{what} before lifespan.startup.complete" if self._is_known else f"it has no lifespan, {what}"
 
     async def _receive(self) -> Message:
-        if len(self._next) < 2:
+        # one that has swallowed its cancellation, as asyncio allows, is not told again
+        if len(self._next) < 2 and not self._ending:
             await self._shutdown.wait()
         if not self._next:
             # nothing comes after the shutdown

@@ -211,6 +211,34 @@ def test_a_stop_whose_interrupt_was_swallowed_is_one(
     assert [json.loads(line)["event"] for line in done.stdout.splitlines()] == ["stopped before it served"]
 
 
+CAUGHT = """
+import asyncio, signal
+
+async def app(scope, receive, send):
+    await receive()
+    try:
+        signal.raise_signal(signal.{name})
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        pass
+    await send({{"type": "lifespan.startup.complete"}})
+    print((await receive())["type"])
+    await send({{"type": "lifespan.shutdown.complete"}})
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize("loop", ["asyncio", pytest.param("uvloop", marks=pytest.mark.thorough)])
+def test_an_application_that_goes_on_to_start_is_told_to_shut_down(
+    tmp_path: Path, loop: str, number: signal.Signals
+) -> None:
+    (tmp_path / "catches.py").write_text(CAUGHT.format(name=number.name))
+    done = run("serve", "catches:app", "--uds", "socket", "--loop", loop, cwd=tmp_path)
+    told, stopped = done.stdout.splitlines()
+    assert (done.returncode, told) == (0, "lifespan.shutdown")
+    assert json.loads(stopped)["event"] == "stopped before it served"
+
+
 # signals the first process that is forked, before it has done anything
 EARLY = """
 import os, signal, sys
