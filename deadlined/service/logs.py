@@ -97,16 +97,30 @@ class Onlooker(logging.Handler):
 
 
 class _Spare(logging.Handler):
-    """The handler of the server's own records where the application has left the root logger without one that writes:
-    a failed request is told of by nothing else."""
+    """The handler of the server's own records where the application has left neither the root logger nor theirs one
+    that writes: a failed request is told of by nothing else."""
 
     def __init__(self, handler: logging.Handler) -> None:
         super().__init__()
         self._handler = handler
 
     def emit(self, record: logging.LogRecord) -> None:
-        if all(isinstance(each, (Onlooker, logging.NullHandler)) for each in logging.getLogger().handlers):
+        if not _is_written(record):
             self._handler.handle(record)
+
+
+# handlers beside which a record may be written nowhere
+_SILENT = (Onlooker, logging.NullHandler, _Spare)
+
+
+def _is_written(record: logging.LogRecord) -> bool:
+    """Return True if a handler that writes is on the logger of `record`, or on one above it."""
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None:
+        if not all(isinstance(each, _SILENT) for each in logger.handlers):
+            return True
+        logger = logger.parent
+    return False
 
 
 class _Formatter(logging.Formatter):

@@ -194,6 +194,19 @@ def test_the_servers_own_records_are_the_applications_if_it_has_a_handler() -> N
     assert (theirs.getvalue(), output.lines()) == ("GET / failed\n", [])
 
 
+@pytest.mark.parametrize("name", ["deadlined", "deadlined.http"])
+def test_the_servers_own_records_are_written_once_if_one_of_its_loggers_has_a_handler(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    output = Output()
+    theirs = io.StringIO()
+    logging.getLogger().handlers[:] = []
+    logger = logging.getLogger(name)
+    monkeypatch.setattr(logger, "handlers", [*logger.handlers, logging.StreamHandler(theirs)])
+    logging.getLogger("deadlined.http").error("GET / failed")
+    assert (theirs.getvalue(), output.lines()) == ("GET / failed\n", [])
+
+
 def test_the_fields_begin_in_one_order_whoever_speaks() -> None:
     output = Output(layout=JsonLines(worker=3))
     output.log("listening", url="http://x")
