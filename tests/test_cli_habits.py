@@ -59,6 +59,7 @@ from tests.support.invoked import invoke
         (["--no-http2-adaptive-window"], "there is no --no-http2-adaptive-window: HTTP/1.1 is served"),
         (["--static-path-mount", "s"], "there is no --static-path-mount: files are served by the application"),
         (["--no-ws"], "there is no --no-ws: websockets are served wherever the extra `websockets` is installed"),
+        (["-e", "tcp:port=80"], "there is no -e: here it is --env-file, or a variable in front of the command; --bind"),
         (["--debug"], "there is no --debug: here it is --log-level debug"),
         (["--server-name", "a"], "there is no --server-name: the field Host is not compared"),
         (["--fd", "3"], "there is no --fd: here it is --bind fd://NUMBER"),
