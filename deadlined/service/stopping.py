@@ -35,6 +35,7 @@ from .hangup import Hangup
 from .last_resort import exit_now
 from .signals import ignore_stops
 from .starting import replaced_by
+from .style import harmless
 from .tracebacks import is_of_application, is_of_package
 
 # seconds after the drain's deadline in which the process may end by itself
@@ -47,6 +48,9 @@ EXIT_GRACE = 5.0
 # seconds since its last response for which a worker process that others replace keeps an idle connection: nobody waits
 # for its end. Half a second below the period of a client that asks every five seconds
 REPLACED_GRACE = 4.5
+
+# threads, processes or tasks that are named as what the end has waited for
+_NAMED = 10
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -189,14 +193,20 @@ def _waited_for(tasks: list[str]) -> str:
     """Name what the end of the event loop waits for, `tasks`, or else what that of Python does: threads, and processes
     of `multiprocessing`; "" if there is nothing."""
     if tasks:
-        return f"; it has waited for the cancelled tasks {', '.join(tasks)}"
+        return f"; it has waited for the cancelled tasks {_listed(tasks)}"
     threads = [one.name for one in threading.enumerate() if _is_joined(one)]
     module = sys.modules.get("multiprocessing.process")
     processes = [] if module is None else [one.name for one in module.active_children() if not one.daemon]
     named = [
-        f"the {kind} {', '.join(names)}" for kind, names in (("threads", threads), ("processes", processes)) if names
+        f"the {kind} {_listed(names)}" for kind, names in (("threads", threads), ("processes", processes)) if names
     ]
     return f"; it has waited for {' and '.join(named)}" if named else ""
+
+
+def _listed(names: list[str]) -> str:
+    """Return the first of `names`, which may be many and are the application's, for one line."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return harmless(", ".join(names[:_NAMED])) + more
 
 
 def _is_joined(thread: threading.Thread) -> bool:

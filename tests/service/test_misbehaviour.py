@@ -30,7 +30,7 @@ from tests.support.command import (
 ASYNCIO = [name for name in LOOPS if name != "trio"]
 
 BAD = """
-import asyncio, atexit, concurrent.futures, multiprocessing, os, resource, socket, sys, threading, time
+import asyncio, atexit, concurrent.futures, contextlib, multiprocessing, os, resource, socket, sys, threading, time
 import trio
 
 async def sleep(seconds):
@@ -57,13 +57,15 @@ async def leave_an_executor(send):
 
 async def stay():
     while True:
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(3600)
-        except asyncio.CancelledError:
-            pass
 
 async def leave_a_task(send):
     KEPT.append(asyncio.create_task(stay(), name="left task"))
+    await answer(send)
+
+async def leave_many_tasks(send):
+    KEPT.extend(asyncio.create_task(stay(), name="left\\n") for _ in range(12))
     await answer(send)
 
 KEPT = []
@@ -405,13 +407,17 @@ def test_what_holds_the_end_is_named(start: Starter, path: str, why: str) -> Non
     assert (code, err.count(why)) == (0, 1)
 
 
+MANY = ", ".join(10 * [r"left\n (stay)"]) + " and 2 more"
+
+
 @pytest.mark.parametrize("loop", ASYNCIO)
-def test_a_task_that_swallows_its_cancellation_is_named(start: Starter, loop: str) -> None:
+@pytest.mark.parametrize(("path", "named"), [("leave_a_task", "left task (stay)"), ("leave_many_tasks", MANY)])
+def test_a_task_that_swallows_its_cancellation_is_named(start: Starter, loop: str, path: str, named: str) -> None:
     process = start("bad:app", "--loop", loop, "--drain", "1h")
-    assert body(process, "leave_a_task") == "fine"
+    assert body(process, path) == "fine"
     process.signal()
     code, err = process.end()
-    assert (code, err.count("it has waited for the cancelled tasks left task (stay)\n")) == (0, 1)
+    assert (code, err.count(f"it has waited for the cancelled tasks {named}\n")) == (0, 1)
 
 
 def test_the_script_that_runs_the_command_is_not_what_holds_the_end(tmp_path: Path) -> None:
