@@ -470,7 +470,7 @@ def test_a_second_signal_ends_it_at_once(start: Starter) -> None:
         process.wait_until_busy()
         process.signal()
         process.wait_for("draining")
-        process.signal()
+        process.signal_later()
         assert process.end() == (4, "")
         assert read_all(client) == ""
     assert process.lines[-1]["reasons"] == {"drain_timeout": 1}
@@ -483,7 +483,7 @@ def test_what_runs_in_the_background_is_told_of_and_ended_by_a_second_signal(sta
     process.signal()
     draining = process.wait_for("draining")
     assert (draining["open"], draining["background"]) == (0, 2)
-    process.signal()
+    process.signal_later()
     assert process.end() == (4, "")
     assert process.lines[-1]["reasons"] == {"done": 2}
 
@@ -504,7 +504,7 @@ def test_a_lifespan_that_does_not_end_is_cut_by_a_second_signal(start: Starter, 
     process = start("apps:patient", "--drain", "1h")
     process.signal()
     process.wait_until("ending")
-    process.signal(number)
+    process.signal_later(number)
     assert process.end() == (0, "")
     assert [line["event"] for line in process.lines[-2:]] == [
         "the application did not finish its lifespan shutdown within 1 s; a longer drain (--drain) gives it more",
@@ -547,7 +547,7 @@ def test_the_lifespan_is_ended_also_after_a_second_signal(start: Starter) -> Non
         process.wait_until_busy()
         process.signal()
         process.wait_for("draining")
-        process.signal()
+        process.signal_later()
         assert process.end() == (4, "ending\n")
 
 

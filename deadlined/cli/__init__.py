@@ -112,10 +112,11 @@ def serve_command(context: click.Context, /, config: str | None, env_file: str |
       deadlined serve --config shop.toml
 
     SIGTERM and SIGINT begin a drain: no connection is accepted, open requests are answered, and those that remain
-    after --drain are cut. A second signal cuts them at once. SIGHUP reads the file of --config and the
-    certificates again: deadlines and limits change, also for open connections, and TLS for new ones. With --workers,
-    send signals to the process that was started: SIGHUP also replaces the worker processes one by one, with new code;
-    SIGTTIN and SIGTTOU start one more and end one. A worker process that gets a signal drains and is replaced.
+    after --drain are cut. A second signal, 0.1 seconds later or more, cuts them at once. SIGHUP reads the file of
+    --config and the certificates again: deadlines and limits change, also for open connections, and TLS for new ones.
+    With --workers, send signals to the process that was started: SIGHUP also replaces the worker processes one by one,
+    with new code; SIGTTIN and SIGTTOU start one more and end one. A worker process that gets a signal drains and is
+    replaced.
 
     Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen, 4 the drain has cut a request.
     """

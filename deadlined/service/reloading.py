@@ -41,6 +41,7 @@ from .listening import open_sockets
 from .logs import Log
 from .notify import Notifier
 from .parent_death import fork
+from .signals import STOPS, StopSignals
 from .stopping import MARGIN
 from .waiting import at_once
 from .watching import CHANGED, LONGEST, watch
@@ -52,8 +53,7 @@ if TYPE_CHECKING:
 DRAIN: Final = 2.0
 
 # a closed terminal sends SIGHUP, to all processes
-_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_SIGNALS = (*_STOPS, signal.SIGCHLD)
+_SIGNALS = (*STOPS, signal.SIGCHLD)
 
 
 class ServingNotifier(Notifier):
@@ -104,7 +104,8 @@ class Reloader:
         # start a serving process, once none runs
         self._wanted = False
         self._stopping = False
-        # a second signal has killed the serving process
+        self._stops = StopSignals()
+        # a later signal has killed the serving process
         self._was_cut = False
         self._code = 0
 
@@ -203,10 +204,11 @@ class Reloader:
             if key.fileobj is self._changes:
                 self._changed(self._changes.recv(LONGEST))
             else:
-                stops = [signal.Signals(number) for number in self._woken.recv(4096) if number in _STOPS]
+                now = time.monotonic()
+                stops = [signal.Signals(number) for number in self._woken.recv(4096) if number in STOPS]
                 self._reap()
-                if stops:
-                    self._stop(stops[0])
+                for each in stops:
+                    self._stop(each, now)
         self._kill_overdue()
 
     def _changed(self, message: bytes) -> None:
@@ -241,21 +243,22 @@ class Reloader:
         if code >= 0:
             return code
         # it may have been ended by the signal that ends this process
-        if -code in _STOPS:
+        if -code in STOPS:
             return 0
         if not self._was_cut:
             return FAILED
         # one that has not served yet has cut nothing
         return CUT if self.serving.served else 0
 
-    def _stop(self, number: signal.Signals) -> None:
-        """End the serving process, and at the second signal kill it."""
-        if self._stopping and number == signal.SIGHUP:
-            # a terminal and a shell send it both
+    def _stop(self, number: signal.Signals, now: float) -> None:
+        """End the serving process, and at a later signal kill it."""
+        cuts = self._stops.note(now)
+        # a terminal and a shell send SIGHUP both
+        if self._stopping and (not cuts or number == signal.SIGHUP):
             return
         self._log("stopping", signal=number.name)
         self._notifier.stopping(f"{number.name}: the serving process drains")
-        if self._stopping:
+        if cuts:
             self._was_cut = True
             self._kill(signal.SIGKILL)
             return

@@ -1,8 +1,9 @@
 """Signals for a process that waits in a selector: a handler that notes them, and a byte that wakes the selector. And
-signals that are ignored by a process that ends."""
+which of the signals that stop a process means now; and signals that are ignored by a process that ends."""
 
 from __future__ import annotations
 
+import math
 import selectors
 import signal
 import socket
@@ -16,11 +17,29 @@ from ..terminal import START
 # the signals by which people, service managers and terminals end a process
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
+# seconds after the first signal that stops a process in which others are of the same stop. `timeout` signals its
+# command and then its group, systemd what ExecStop has signalled; foreman, honcho and npm signal what has had the
+# terminal's Ctrl-C. All do so within milliseconds. A person who presses Ctrl-C again has waited longer
+SAME_STOP = 0.1
+
 # several of them say no more than one
 _ALIKE = (signal.SIGHUP, signal.SIGCHLD)
 
 # more than the pipe holds
 _BYTES = 64 * 1024
+
+
+class StopSignals:
+    """The signals that stop this process: the first one begins the drain, and a later one cuts it, unless it is of the
+    same stop. When a signal was sent is unknown to a process that was busy, so what counts is when it is noticed."""
+
+    def __init__(self) -> None:
+        self._first = math.inf
+
+    def note(self, now: float) -> bool:
+        """Note a signal that is noticed at `now`. Return True if it means to cut."""
+        self._first = min(self._first, now)
+        return now - self._first >= SAME_STOP
 
 
 class SignalPipe:

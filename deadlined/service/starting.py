@@ -9,10 +9,11 @@ Hazard     A service that is stopped while it starts counts as one that has fail
            one runs.
 Answer     Until it serves (`stopping.py`), SIGTERM does what Ctrl-C does: the application's own `finally` and `async
            with` blocks run, and the process exits with 0. A second SIGTERM, or MARGIN seconds, end it at once, with 0
-           as well, and so does any signal when the start has ended and the process has not. SIGTERM after Ctrl-C
-           interrupts nothing again, and begins the MARGIN. A process that has a supervisor is told several times to
-           stop, and only the first time interrupts. So SIGINT is handled here, too, and then does what its handler from
-           before does: Python's own, or, in a run, that of the event loop.
+           as well, and so does any signal when the start has ended and the process has not; but none that is of the
+           same stop as the first one (`signals.py`). SIGTERM after Ctrl-C interrupts nothing again, and begins the
+           MARGIN. A process that has a supervisor is told several times to stop, and only the first time interrupts. So
+           SIGINT is handled here, too, and then does what its handler from before does: Python's own, or, in a run,
+           that of the event loop.
 Cost       A start that is busy in C code, an import for example, notices the signal when that returns.
 """
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -27,6 +29,7 @@ from typing import Any
 
 from .children import children_get
 from .last_resort import exit_now
+from .signals import StopSignals
 
 # seconds after SIGTERM in which the process may end by itself
 MARGIN = 2.0
@@ -43,12 +46,19 @@ class Starting:
     """
 
     def __init__(
-        self, hangup: Any = None, *, supervised: bool = False, end: Callable[[int], object] = exit_now
+        self,
+        hangup: Any = None,
+        *,
+        supervised: bool = False,
+        end: Callable[[int], object] = exit_now,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.replaced: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
         self.has_served = False
         self._supervised = supervised
         self._end = end
+        self._clock = clock
+        self._stops = StopSignals()
         # the signal that has ended the start, and whether SIGTERM has come
         self._first: signal.Signals | None = None
         self._terminated = False
@@ -65,10 +75,11 @@ class Starting:
         return (self._first or signal.SIGINT).name
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """End the start as Ctrl-C does, unless a signal has done so already."""
+        """End the start as Ctrl-C does, unless a signal has done so already; end the process if it is to be cut."""
+        cuts = self._stops.note(self._clock()) and not self._supervised
         if number == signal.SIGTERM:
-            self._terminate(frame)
-        elif self._first is None or not self._supervised:
+            self._terminate(frame, cuts)
+        elif self._first is None or cuts:
             self._first = self._first or signal.SIGINT
             self.replaced[signal.SIGINT](number, frame)
 
@@ -111,11 +122,12 @@ class Starting:
             signal.signal(number, signal.SIG_IGN if self._supervised else self._end_at_once)
 
     def _end_at_once(self, number: int, frame: FrameType | None) -> None:
-        self._end(0)
+        if self._stops.note(self._clock()) or self._first is None:
+            self._end(0)
 
-    def _terminate(self, frame: FrameType | None) -> None:
+    def _terminate(self, frame: FrameType | None, cuts: bool) -> None:
         if self._terminated:
-            if not self._supervised:
+            if cuts:
                 self._end(0)
             return
         self._terminated = True

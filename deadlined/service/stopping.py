@@ -1,4 +1,4 @@
-"""Signals: the first one begins the drain, the second one ends it, and both always end.
+"""Signals: the first one begins the drain, a later one ends it, and both always end.
 
 Facts      A Python signal handler runs in the main thread between two bytecodes, also while an application blocks the
            event loop there. At its end Python gives each signal that has such a handler its default back.
@@ -7,10 +7,10 @@ Hazard     A drain that the event loop performs never begins if the loop is bloc
            after the drain, while the process ends, changes its exit code.
 Answer     The handler starts a thread that ends the process MARGIN after the drain's deadline, whatever happens, and
            only then tells the event loop. If no thread can be started, an alarm of the kernel's takes its place, which
-           ends the process by SIGALRM, but process 1 only between two bytecodes. A second signal moves that deadline to
-           its own time. Once serving has ended, EXIT_GRACE is left at most, because Python waits for threads of the
-           application, and the exit code is the drain's. The handler stays after the drain; Python's end ignores
-           signals (`signals.py`).
+           ends the process by SIGALRM, but process 1 only between two bytecodes. A later signal, if it is not of
+           the same stop (`signals.py`), moves that deadline to its own time. Once serving has ended, EXIT_GRACE is left
+           at most, because Python waits for threads of the application, and the exit code is the drain's. The handler
+           stays after the drain; Python's end ignores signals.
 Cost       One sleeping thread during a drain. While the main thread is in one call of C code, nothing of this begins:
            with --workers and --reload another process ends this one then, a single process waits for that call.
 """
@@ -22,6 +22,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
@@ -33,7 +34,7 @@ from .children import children_get
 from .errors import FAILED
 from .hangup import Hangup
 from .last_resort import exit_now
-from .signals import ignore_stops
+from .signals import StopSignals, ignore_stops
 from .starting import replaced_by
 from .style import harmless
 from .tracebacks import is_of_application, is_of_package
@@ -70,9 +71,10 @@ class Stopper:
     `drain()` is asked when a drain is to begin. `hangup` has the handler of SIGHUP, which calls `reload()` in the run,
     or begins a drain as `request` does.
 
-    The first SIGTERM or SIGINT calls `begin(signal name)` in the run, unless `request` has done so, each later one
-    `end()`. If the process still exists MARGIN seconds after the drain, or after the second signal, it exits, with
-    1 or with what `served` was told. After the `with` a signal only begins that time.
+    The first SIGTERM or SIGINT calls `begin(signal name)` in the run, unless `request` has done so, each later
+    one that is not of the same stop calls `end()` (`StopSignals`, on `clock`). If the process still exists MARGIN
+    seconds after the drain, or after such a later signal, it exits, with 1 or with what `served` was told. After the
+    `with` a signal only begins that time.
 
     `end` is None in a worker process and under --reload, where another process ends this one. SIGHUP then begins the
     drain as well: a supervisor replaces a worker process that has drained, and nothing would replace a single process.
@@ -87,17 +89,19 @@ class Stopper:
         end: Callable[[], object] | None,
         hangup: Hangup,
         reload: Callable[[], object],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._drain = drain
         self._hangup = hangup
         self._reload = reload
         self._begin = begin
         self._end = end
-        # a signal has come; a drain has been asked for, and by what
-        self._signalled = False
+        self._clock = clock
+        self._stops = StopSignals()
+        # a drain has been asked for, and by what
         self._begun = False
         self._name = ""
-        # MARGIN runs from the second one
+        # MARGIN runs from the signal that cuts
         self._cut = False
         self._left = False
         # the exit code once serving has ended
@@ -157,18 +161,16 @@ class Stopper:
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if not self._signalled:
-            self._signalled = True
-            self.request(name)
-            return
+        cuts = self._stops.note(self._clock())
+        self.request(name)
         if number == signal.SIGHUP:
             # it came first, and SIGTERM has interrupted its handler
             self._name = name
-        if self._end is not None:
+        if cuts and self._end is not None:
             self.end_now(self._end)
 
     def end_now(self, end: Callable[[], object]) -> None:
-        """End the drain by `end()` in the run, because of a second signal, which may have come to another process. If
+        """End the drain by `end()` in the run, because of a later signal, which may have come to another process. If
         the process still exists MARGIN seconds from now, it exits."""
         if not self._cut:
             self._cut = True

@@ -41,7 +41,7 @@ from .notify import Notifier
 from .overseer import Controls, Overseer
 from .parent_death import fork
 from .rereading import Configuration, Reloaded, not_reloaded
-from .signals import SignalPipe
+from .signals import SignalPipe, StopSignals
 from .slots import Slots, assign
 from .stopping import MARGIN
 from .waiting import at_once
@@ -83,8 +83,7 @@ class Supervisor:
         self._reload_later = False
         self._backoff = Backoff()
         self._stopping = False
-        # SIGTERM or SIGINT has come
-        self._signalled = False
+        self._stops = StopSignals()
         self._code = 0
 
     def run(self) -> Link | int:
@@ -204,9 +203,10 @@ class Supervisor:
                 key.data(mask)
 
     def _read_signals(self) -> None:
+        now = time.monotonic()
         for number in self._signals.read():
             if number in _STOPS:
-                self._stop_or_cut(number.name)
+                self._stop_or_cut(number.name, now)
             elif number == signal.SIGHUP:
                 self._hung_up()
             elif number == signal.SIGTTIN:
@@ -321,12 +321,11 @@ class Supervisor:
 
     # the end
 
-    def _stop_or_cut(self, name: str) -> None:
-        """Begin the drain, unless it has begun, or, at the second signal, cut it short."""
-        if self._signalled:
+    def _stop_or_cut(self, name: str, now: float) -> None:
+        """Begin the drain, unless it has begun, or, at a later signal, cut it short."""
+        if self._stops.note(now):
             for worker in self._workers.values():
                 worker.cut()
-        self._signalled = True
         self._stop(name)
 
     def _stop(self, name: str) -> None:

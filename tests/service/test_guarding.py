@@ -157,7 +157,7 @@ def test_a_second_signal_ends_both_at_once(guard: Guard, tmp_path: Path) -> None
         process.wait_until_busy()
         process.signal()
         process.wait_for("draining")
-        process.signal()
+        process.signal_later()
         assert read_all(client) == ""
         assert process.end() == (4, "")
     assert not is_there(command)
@@ -185,7 +185,7 @@ def test_a_command_that_does_not_end_is_killed_by_a_second_signal(guard: Guard, 
     process.signal()
     process.wait_for("stopping the command")
     process.wait_until("no")
-    process.signal()
+    process.signal_later()
     process.wait_for("the command did not end in time: killed")
     assert process.end() == (0, "")
     assert not is_there(command)

@@ -183,7 +183,7 @@ def test_a_second_signal_cuts_at_once(guard: Guard, listening: socket.socket) ->
     with client, peer:
         process.signal()
         process.wait_for("draining")
-        process.signal()
+        process.signal_later()
         with pytest.raises(ConnectionResetError):
             client.recv(10)
     assert process.end() == (4, "")

@@ -176,7 +176,7 @@ def test_an_application_is_told_to_shut_down_although_its_requests_go_on(
         process.signal()
         if signals == 2:
             process.wait_for("draining")
-            process.signal()
+            process.signal_later()
         code, err = process.end()
     lines = err.splitlines()
     assert (code, lines.count("shut down"), "deadlined: the process did not end" in err) == (1, 1, True), err

@@ -438,7 +438,7 @@ def test_nor_does_it_change_the_exit_code_of_a_drain_that_a_second_signal_cuts(s
         process.wait_until_busy()
         process.signal()
         process.wait_for("draining")
-        process.signal()
+        process.signal_later()
         code, err = process.end()
     assert (code, err.count("it has waited for the threads left over")) == (4, 1)
 
@@ -507,8 +507,9 @@ def test_ctrl_c_during_a_request_lets_it_finish_and_a_second_one_cuts(start: Sta
         process.wait_until_busy()
         process.wait_until_busy()
         process.signal(signal.SIGINT)
+        process.wait_for("draining")
         assert read_all(finished).endswith("fine")
-        process.signal(signal.SIGINT)
+        process.signal_later(signal.SIGINT)
         assert read_all(cut) == ""
     assert process.end() == (4, "")
     assert process.events("draining")[0]["signal"] == "SIGINT"
@@ -529,7 +530,7 @@ def test_workers_are_replaced_and_end(start: Starter, loop: str) -> None:
         process.signal()
         process.wait_for("draining")
         process.wait_for("draining")
-        process.signal()
+        process.signal_later()
         assert read_all(client) == ""
     assert process.end() == (4, "")
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from deadlined.service.config import ServeConfig
+from deadlined.service.notify import Notifier
+from deadlined.service.reloading import Reloader
+from deadlined.service.signals import SAME_STOP
 from tests.support.admin import admin_of
 from tests.support.command import (
     COMMAND,
@@ -121,6 +126,18 @@ def test_ctrl_c_in_a_terminal_ends_both(start: Starter, file: Path) -> None:
         process.connect()
 
 
+def test_a_signal_of_the_same_stop_kills_nothing(tmp_path: Path) -> None:
+    told: list[tuple[str, object]] = []
+    config = ServeConfig(app="app:app", bind=(f"unix:{tmp_path}/socket",), reload=True, reload_dir=(str(tmp_path),))
+    reloader = Reloader(config, lambda event, **fields: told.append((event, fields["signal"])), Notifier())
+    with reloader._woken, reloader._waker, reloader._changes, reloader._theirs, reloader._selector:
+        for number, now in ((signal.SIGINT, 50.0), (signal.SIGTERM, 50.0), (signal.SIGTERM, 50.05)):
+            reloader._stop(number, now)
+    assert told == [("stopping", "SIGINT")]
+    reloader._stop(signal.SIGTERM, 50.0 + SAME_STOP)
+    assert told[1:] == [("stopping", "SIGTERM")]
+
+
 @pytest.mark.parametrize(("number", "code"), [(None, 4), (signal.SIGSEGV, 1)], ids=["second signal", "crash"])
 def test_the_exit_code_says_how_the_serving_process_has_ended(
     start: Starter, file: Path, number: signal.Signals | None, code: int
@@ -131,7 +148,7 @@ def test_the_exit_code_says_how_the_serving_process_has_ended(
         process.wait_until_busy()
         process.signal()
         process.wait_for("draining")
-        process.signal() if number is None else os.kill(process.events("listening")[0]["pid"], number)
+        process.signal_later() if number is None else os.kill(process.events("listening")[0]["pid"], number)
         assert read_all(client) == ""
         assert process.end() == (code, "")
 
@@ -154,7 +171,8 @@ def test_a_second_signal_cuts_nothing_while_the_application_starts(file: Path, t
         assert command.stdout is not None
         assert command.stderr is not None
         assert command.stderr.readline() == "busy\n"
-        for _ in range(2):
+        for wait in (0.0, SAME_STOP):
+            time.sleep(wait)
             command.send_signal(signal.SIGINT)
             assert '"stopping"' in command.stdout.readline()
         assert command.wait() == 0

@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,7 +22,7 @@ from deadlined.runtime import LOOPS, Event, call_soon, open_group
 from deadlined.runtime import run as run_loop
 from deadlined.service.children import children_get
 from deadlined.service.errors import before_serving
-from deadlined.service.signals import STOPS, ignore_stops
+from deadlined.service.signals import SAME_STOP, STOPS, ignore_stops
 from deadlined.service.starting import Starting, replaced_by
 from tests.support.command import COMMAND, Process, launched, rest_of, run, wait_until_starting
 from tests.support.runtime import forks
@@ -315,7 +317,8 @@ class Ended(BaseException):
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Starting]]:
-    """Make handlers that raise Ended in place of ending the process, and whose watchdog runs no thread."""
+    """Make handlers that raise Ended in place of ending the process, and whose watchdog runs no thread. Two signals are
+    never of the same stop, unless `clock` says so."""
     before = {number: signal.getsignal(number) for number in STOPS}
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     watchdogs: list[tuple[float, Callable[..., object], tuple[int]]] = []
@@ -331,7 +334,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Starting]]:
         raise Ended(code)
 
     monkeypatch.setattr(threading, "Timer", Timer)
-    yield lambda **options: Starting(end=end, **options)
+    yield lambda **options: Starting(end=end, **{"clock": partial(next, count(0.0, SAME_STOP)), **options})
     for number, handler in before.items():
         signal.signal(number, handler)
     children_get({})
@@ -344,6 +347,26 @@ def test_the_second_one_ends_the_process_at_once(made: Callable[..., Starting]) 
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     assert starting.stopped_by == "SIGTERM"
+    with pytest.raises(Ended):
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("second", BOTH, ids=lambda number: number.name)
+@pytest.mark.parametrize("first", BOTH, ids=lambda number: number.name)
+def test_a_second_one_at_once_interrupts_and_ends_nothing(
+    made: Callable[..., Starting], first: signal.Signals, second: signal.Signals
+) -> None:
+    starting = made(clock=lambda: 50.0)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(first)
+    signal.raise_signal(second)
+    starting.end_at_next_signal()
+    signal.raise_signal(second)
+    assert starting.stopped_by == first.name
+
+
+def test_the_first_one_after_a_start_that_none_has_ended_ends_the_process(made: Callable[..., Starting]) -> None:
+    made(clock=lambda: 50.0).end_at_next_signal()
     with pytest.raises(Ended):
         signal.raise_signal(signal.SIGTERM)
 

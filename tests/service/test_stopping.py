@@ -13,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from deadlined.http import REUSE_GRACE
 from deadlined.service.hangup import Hangup
+from deadlined.service.signals import SAME_STOP
 from deadlined.service.stopping import EXIT_GRACE, MARGIN, REPLACED_GRACE, Stopper, reuse_grace
 
 
@@ -68,6 +69,23 @@ async def test_who_asks_the_handler_of_sigterm_learns_of_the_drain_as_with_uvico
         assert asked.should_exit
 
 
+class Clock:
+    """Seconds that pass between two signals: not of the same stop, unless `step` is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.step = SAME_STOP
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """In how many seconds the process would have been ended; it is not."""
@@ -89,10 +107,10 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     [(5.0, [5.0 + MARGIN, MARGIN]), (1e300, [threading.TIMEOUT_MAX, MARGIN]), (math.inf, [MARGIN])],
 )
 async def test_a_second_one_is_the_drains_deadline_and_a_third_one_gives_no_time_back(
-    drain: float, expected: list[float], hangup: Hangup, limits: list[float]
+    drain: float, expected: list[float], hangup: Hangup, limits: list[float], clock: Clock
 ) -> None:
     ended: list[str] = []
-    with Stopper(lambda: drain, bool, lambda: ended.append("ended"), hangup, bool):
+    with Stopper(lambda: drain, bool, lambda: ended.append("ended"), hangup, bool, clock):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
             signal.raise_signal(number)
         await wait_all_tasks_blocked(0.01)
@@ -100,10 +118,27 @@ async def test_a_second_one_is_the_drains_deadline_and_a_third_one_gives_no_time
     assert ended == ["ended"] * 2
 
 
-async def test_a_drain_that_was_asked_for_is_cut_by_the_second_one_only(hangup: Hangup, limits: list[float]) -> None:
+async def test_a_second_one_at_once_is_the_same_and_a_later_one_is_not(
+    hangup: Hangup, limits: list[float], clock: Clock
+) -> None:
+    told: list[str] = []
+    clock.step = SAME_STOP / 4
+    with Stopper(lambda: 5.0, told.append, lambda: told.append("cut"), hangup, bool, clock):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            signal.raise_signal(number)
+        await wait_all_tasks_blocked(0.01)
+        assert (told, limits) == (["SIGINT"], [5.0 + MARGIN])
+        signal.raise_signal(signal.SIGTERM)
+        await wait_all_tasks_blocked(0.01)
+    assert (told, limits) == (["SIGINT", "cut"], [5.0 + MARGIN, MARGIN])
+
+
+async def test_a_drain_that_was_asked_for_is_cut_by_the_second_one_only(
+    hangup: Hangup, limits: list[float], clock: Clock
+) -> None:
     """An orchestrator has a hook that asks for it, and sends its signal then."""
     told: list[str] = []
-    with Stopper(lambda: 5.0, told.append, lambda: told.append("cut"), hangup, bool) as stopper:
+    with Stopper(lambda: 5.0, told.append, lambda: told.append("cut"), hangup, bool, clock) as stopper:
         for _ in range(2):
             stopper.request("POST /drain")
         assert stopper.should_exit
@@ -128,10 +163,10 @@ async def test_a_drain_that_was_asked_for_is_cut_by_the_second_one_only(hangup: 
     ids=str,
 )
 async def test_a_terminal_that_is_closed_begins_the_drain_and_cuts_none(
-    signals: list[signal.Signals], told: list[str], without_terminal: Hangup, limits: list[float]
+    signals: list[signal.Signals], told: list[str], without_terminal: Hangup, limits: list[float], clock: Clock
 ) -> None:
     found: list[str] = []
-    with Stopper(lambda: 5.0, found.append, lambda: found.append("cut"), without_terminal, pytest.fail):
+    with Stopper(lambda: 5.0, found.append, lambda: found.append("cut"), without_terminal, pytest.fail, clock):
         for number in signals:
             signal.raise_signal(number)
         await wait_all_tasks_blocked(0.01)
@@ -146,16 +181,18 @@ def test_a_terminal_that_is_closed_while_the_process_starts_ends_it_once(without
     assert ended == [signal.SIGTERM]
 
 
-async def test_one_that_was_asked_for_keeps_the_handlers(hangup: Hangup, limits: list[float]) -> None:
-    with Stopper(lambda: math.inf, bool, bool, hangup, bool) as stopper:
+async def test_one_that_was_asked_for_keeps_the_handlers(hangup: Hangup, limits: list[float], clock: Clock) -> None:
+    with Stopper(lambda: math.inf, bool, bool, hangup, bool, clock) as stopper:
         stopper.request("POST /drain")
     for _ in range(2):
         signal.raise_signal(signal.SIGTERM)
     assert limits == [MARGIN]
 
 
-async def test_one_that_comes_after_the_drain_only_limits_what_is_left(hangup: Hangup, limits: list[float]) -> None:
-    with Stopper(lambda: math.inf, bool, pytest.fail, hangup, bool):
+async def test_one_that_comes_after_the_drain_only_limits_what_is_left(
+    hangup: Hangup, limits: list[float], clock: Clock
+) -> None:
+    with Stopper(lambda: math.inf, bool, pytest.fail, hangup, bool, clock):
         signal.raise_signal(signal.SIGTERM)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.raise_signal(number)

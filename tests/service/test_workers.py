@@ -348,7 +348,7 @@ def test_a_second_signal_ends_all_at_once(start: Starter) -> None:
         process.signal()
         process.wait_for("draining")
         process.wait_for("draining")
-        process.signal()
+        process.signal_later()
         assert read_all(client) == ""
         assert process.end() == (4, "")
 
@@ -358,7 +358,7 @@ def test_a_second_signal_cuts_a_lifespan_that_does_not_end(start: Starter) -> No
     process.signal()
     for _ in workers:
         process.wait_until("ending")
-    process.signal()
+    process.signal_later()
     assert process.end() == (0, "")
     cut = "the application did not finish its lifespan shutdown within 1 s; a longer drain (--drain) gives it more"
     assert len(process.events(cut)) == 2

@@ -9,10 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+from deadlined.service.signals import SAME_STOP
 
 COMMAND = [sys.executable, "-m", "deadlined"]
 PATIENCE = 30.0
@@ -256,6 +259,18 @@ class Process:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def signal_later(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Send a signal that means to cut. Call it once an effect of the first one was seen."""
+        time.sleep(SAME_STOP)
+        self.signal(number)
+
+    def signal_at_once(self, *numbers: signal.Signals) -> None:
+        """Send signals that the process notices in one go."""
+        self.signal(signal.SIGSTOP)
+        os.waitpid(self.pid, os.WUNTRACED)
+        for number in (*numbers, signal.SIGCONT):
+            self.signal(number)
 
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self._process.send_signal(number)

@@ -95,7 +95,7 @@ def test_a_process_tells_of_itself_until_its_drain_has_ended(start: Starter) -> 
     process.signal()
     process.wait_for("still draining")
     assert admin.metrics()['deadlined_connections_open{phase="handler"}'] == 1
-    process.signal()
+    process.signal_later()
     with client:
         assert read_all(client) == ""
     assert process.end() == (4, "")
@@ -283,7 +283,7 @@ def test_a_signal_after_the_post_cuts_nothing_and_the_second_one_does(start: Sta
         process.signal()
         process.wait_for("still draining")
         assert admin.metrics()['deadlined_connections_open{phase="handler"}'] == 1
-        process.signal()
+        process.signal_later()
         assert read_all(client) == ""
     assert process.end() == (4, "")
 
