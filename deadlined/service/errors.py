@@ -21,6 +21,11 @@ class StartupError(Exception):
         self.details = details
 
 
+def cannot_start(what: str, error: OSError) -> StartupError:
+    """Return the error of a service one of whose parts the system has refused."""
+    return StartupError(f"cannot start {what}: {error.strerror or error}")
+
+
 def before_serving(code: int, *, stopping: bool) -> int:
     """Return the exit code of a service one of whose processes has ended with `code`, before it served; below 0 it is
     the number of a signal. `stopping`: the service ends anyway. A process that was told to end has cut nothing."""

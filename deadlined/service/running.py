@@ -75,8 +75,8 @@ class Parent:
 
 
 class Service:
-    """One serving process. `admin` is None without an admin listener of this process. `exit_code` is that of the
-    process once `run` has returned."""
+    """One serving process. `admin` is None without an admin listener of this process. `has_begun`: the event loop has
+    called `run`. `exit_code` is that of the process once `run` has returned."""
 
     def __init__(
         self, configuration: Configuration, voice: Voice, parent: Parent, content: Content, admin: Admin | None
@@ -99,6 +99,7 @@ class Service:
         self._stopper: Stopper | None = None
         # the service ends, not only this process of it
         self._service_ends = False
+        self.has_begun: bool = False
         self.exit_code: int = 0
 
     @property
@@ -107,6 +108,7 @@ class Service:
 
     async def run(self, context: ssl.SSLContext | None) -> None:
         """Listen, begin the content, serve, drain, end the content. `context`: of TLS, None for plain connections."""
+        self.has_begun = True
         with self._starting.in_run(), watch_garbage() as garbage:
             serve = partial(self._run, context, garbage)
             if self._admin is None or self._local is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ from .config.checking import wrong_values
 from .config.conflicts import conflicts
 from .content import Content
 from .entries import Layout
-from .errors import WRONG_ARGUMENTS, StartupError
+from .errors import WRONG_ARGUMENTS, StartupError, cannot_start
 from .file_limit import raise_file_limit
 from .hangup import Hangup
 from .link import Link
@@ -84,7 +85,10 @@ def _role(configuration: Configuration, log: Log, alone: _Role) -> _Role | int:
     if config.reload:
         from .reloading import Reloader
 
-        reloader = Reloader(config, log, alone.notifier)
+        try:
+            reloader = Reloader(config, log, alone.notifier)
+        except OSError as error:
+            raise cannot_start("the parent of --reload", error) from None
         reloaded = reloader.run()
         if isinstance(reloaded, int):
             return reloaded
@@ -166,11 +170,14 @@ def _supervise(configuration: Configuration, log: Log, manager: Notifier) -> Lin
     slots = Slots(config, config.workers)
     try:
         admin = admin_on(bind_admin(config.admin, config.admin_token_file), config, log)
+        supervisor = Supervisor(configuration, slots, log, overseer_for(admin, log), manager)
+    except OSError as error:
+        slots.close()
+        raise cannot_start("the supervisor", error) from None
     except BaseException:
         slots.close()
         raise
-    overseer = overseer_for(admin, log)
-    return Supervisor(configuration, slots, log, overseer, manager).run()
+    return supervisor.run()
 
 
 def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited: AdminSockets | None) -> int:
@@ -193,13 +200,23 @@ def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited
     try:
         service = Service(configuration, voice, parent, content, admin)
         with parent.starting.around_run():
-            run(config.loop, service.run, context)
+            _run(config.loop, service, context)
         return service.exit_code
     except* StartupError as group:
         raise _first(group) from None
     except* KeyboardInterrupt:
         # Ctrl-C, or SIGTERM, before the Stopper had the signals, in whichever task it arrived
         raise KeyboardInterrupt from None
+
+
+def _run(loop: str, service: Service, context: ssl.SSLContext | None) -> None:
+    """Run the service in an event loop. StartupError if that cannot be made, for lack of descriptors for example."""
+    try:
+        run(loop, service.run, context)
+    except OSError as error:
+        if service.has_begun:
+            raise
+        raise cannot_start("the event loop", error) from None
 
 
 def _content(config: ServeConfig, log: Log) -> Content:

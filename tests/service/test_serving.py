@@ -1,13 +1,18 @@
-"""The command as a function: what it refuses, because only `deadlined.asgi.serve` can do it."""
+"""The command as a function: what it refuses, because only `deadlined.asgi.serve` can do it. And a system that refuses
+what it needs."""
 
 from __future__ import annotations
 
+import json
+import os
 import threading
+from pathlib import Path
 
 import pytest
 
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.service import ServeConfig, serve
+from tests.support.command import run
 from tests.support.conformance import Loop, on_each_loop
 
 
@@ -39,3 +44,40 @@ def test_the_command_refuses_a_thread_and_says_what_serves_there() -> None:
     thread.start()
     thread.join()
     assert "main thread only: run deadlined.asgi.serve(app)" in str(raised[0])
+
+
+# as in a sandbox, or where no descriptor is left; Python imports this module itself
+SANDBOX = """
+import socket
+
+def refuse(*_):
+    raise PermissionError(1, "Operation not permitted")
+
+socket.socketpair = refuse
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("--loop", "trio"), "the event loop"),
+        (("--loop", "asyncio"), "the event loop"),
+        (("--loop", "uvloop"), "the event loop"),
+        (("--workers", "2"), "the supervisor"),
+        (("--reload",), "the parent of --reload"),
+    ],
+    ids=str,
+)
+def test_a_system_that_refuses_what_a_start_needs_is_told_as_its_failure(
+    tmp_path: Path, arguments: tuple[str, ...], what: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SANDBOX)
+    (tmp_path / "app.py").write_text("async def app(scope, receive, send):\n    raise NotImplementedError\n")
+    path = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
+    completed = run("serve", "app:app", "--uds", "socket", *arguments, cwd=tmp_path, PYTHONPATH=path)
+    why = f"cannot start {what}: Operation not permitted"
+    # asyncio and uvloop themselves complain of their broken loop
+    assert (completed.returncode, completed.stderr.splitlines().count(f"Error: {why}")) == (1, 1), completed.stderr
+    lines = [json.loads(line) for line in completed.stdout.splitlines()]
+    assert [line["why"] for line in lines if line["event"] == "startup failed"] == [why]
+    assert not (tmp_path / "socket").exists()

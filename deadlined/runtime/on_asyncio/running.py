@@ -35,7 +35,12 @@ def run_hidden(new_loop: Callable[[], AbstractEventLoop] | None, coroutine: Coro
     A SystemExit that something else in the loop raises is logged, and ends the run.
     """
     runner = asyncio.Runner(loop_factory=new_loop)
-    loop = runner.get_loop()
+    try:
+        loop = runner.get_loop()
+    except OSError:
+        # else Python warns that it was never awaited
+        coroutine.close()
+        raise
     main = Task(coroutine, loop=loop)
     hide(main)
     try:
