@@ -59,5 +59,24 @@ def has_terminal() -> bool:
     return True
 
 
+def may_not_write() -> bool:
+    """Return True if this process is a background job of a terminal that stops such jobs when they write (`stty
+    tostop`), by SIGTTOU to the whole job."""
+    # most processes need it never
+    import termios
+
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        flags: int = termios.tcgetattr(terminal)[3]
+        return os.tcgetpgrp(terminal) != os.getpgrp() and bool(flags & termios.TOSTOP)
+    except (OSError, termios.error):
+        return False
+    finally:
+        os.close(terminal)
+
+
 # of this process
 START = Start()

@@ -4,6 +4,7 @@ which of the signals that stop a process means now; and signals that are ignored
 from __future__ import annotations
 
 import math
+import os
 import selectors
 import signal
 import socket
@@ -12,7 +13,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from ..terminal import START
+from ..terminal import START, may_not_write
 
 # the signals by which people, service managers and terminals end a process
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -47,7 +48,8 @@ class SignalPipe:
     before back. The selector's data is None.
 
     The handler notes them: Python drops the byte of a signal if the pipe is full of those of others, for example of
-    SIGHUP, sent in a loop.
+    SIGHUP, sent in a loop. A SIGTTOU of the terminal's stops the process, as it stops all others of its job: Python
+    would repeat the write that it forbids for ever.
     """
 
     def __init__(self, signals: Iterable[signal.Signals], selector: selectors.BaseSelector) -> None:
@@ -95,12 +97,21 @@ class SignalPipe:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         found = signal.Signals(number)
-        if found not in _ALIKE or found not in self._noted:
+        if found == signal.SIGTTOU and may_not_write():
+            _stop_until_continued(found)
+        elif found not in _ALIKE or found not in self._noted:
             self._noted.append(found)
 
     def blocked(self) -> Any:
         """Block the signals in this thread, and return the mask from before."""
         return signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
+
+
+def _stop_until_continued(number: signal.Signals) -> None:
+    """Do what the signal does to a process without a handler."""
+    handler = signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    signal.signal(number, handler)
 
 
 def ignore_stops() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from deadlined import __version__
-from tests.support.command import APPS, PATIENCE, launched, read_all, rest_of
+from tests.support.command import APPS, COMMAND, PATIENCE, launched, read_all, rest_of
 from tests.support.terminal import CTRL_C, Terminal, on_terminal
 
 APP = """
@@ -274,3 +274,34 @@ def test_head_takes_the_first_line_and_the_server_goes_on(tmp_path: Path) -> Non
         os.kill(line["pid"], signal.SIGTERM)
         _, err = shell.communicate(timeout=PATIENCE)
     assert err == "code 0\n"
+
+
+# A shell after `stty tostop` that starts a job in the background. Once that has stopped, it goes on in the foreground
+SHELL = """
+import os, signal, subprocess, sys, termios
+
+attributes = termios.tcgetattr(0)
+attributes[3] |= termios.TOSTOP
+termios.tcsetattr(0, termios.TCSANOW, attributes)
+job = subprocess.Popen(sys.argv[1:], preexec_fn=lambda: os.setpgid(0, 0))
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+_, status = os.waitpid(job.pid, os.WUNTRACED)
+print("stopped by", signal.Signals(os.WSTOPSIG(status)).name, flush=True)
+os.tcsetpgrp(0, job.pid)
+os.killpg(job.pid, signal.SIGCONT)
+sys.exit(job.wait())
+"""
+
+
+def test_a_job_that_may_not_write_from_the_background_stops_with_all_its_processes(tmp_path: Path) -> None:
+    shell = [sys.executable, "-c", SHELL, *COMMAND]
+    arguments = ("serve", "shop:app", "--port", "0", "--workers", "2")
+    (tmp_path / "shop.py").write_text(APP)
+    with on_terminal(tmp_path, *arguments, command=shell) as terminal:
+        terminal.wait_for("^stopped by SIGTTOU$")
+        port = int(terminal.wait_for(r"http://127\.0\.0\.1:(\d+)  Ctrl-C to stop$")[1])
+        terminal.wait_for(rf"\[2\]  info      listening on http://127\.0\.0\.1:{port}$")
+        assert get(port).endswith("hello")
+        terminal.press(CTRL_C)
+        assert terminal.end() == 0
+    assert "number of workers" not in terminal.text

@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -74,14 +74,16 @@ class Terminal:
 
 
 @contextmanager
-def on_terminal(directory: Path, *arguments: str, **variables: str) -> Iterator[Terminal]:
+def on_terminal(
+    directory: Path, *arguments: str, command: Sequence[str] = COMMAND, **variables: str
+) -> Iterator[Terminal]:
     """Run the command on a terminal of its own. Kill it at the end."""
     ours, theirs = os.openpty()
     # what the test's own terminal has said must not count
     plain = dict.fromkeys(("NO_COLOR", "FORCE_COLOR"), "") | {"TERM": "xterm"}
     try:
         process = subprocess.Popen(
-            [sys.executable, "-c", _CONTROLLED, *COMMAND, *arguments],
+            [sys.executable, "-c", _CONTROLLED, *command, *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
