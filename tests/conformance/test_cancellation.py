@@ -6,6 +6,7 @@ import asyncio
 import math
 import random
 import socket
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -421,3 +422,28 @@ async def test_a_shielded_group_hides_its_tasks_from_a_cancellation_around_it_un
         release.set()
         await running.wait()
         assert cancelled.is_set()
+
+
+@on_each_loop
+async def test_the_traceback_of_a_cancelled_block_shows_where_it_waited(loop: Loop) -> None:
+    """For those who look for what has hung: asyncio.timeout shows it beside its TimeoutError."""
+    shown = list[str]()
+
+    async def hang() -> None:
+        await loop.forever()
+
+    async def block() -> None:
+        try:
+            async with open_group() as group:
+                group.start_soon(loop.forever)
+                await hang()
+        except BaseException as error:
+            shown.append("".join(traceback.format_exception(error)))
+            raise
+
+    async with loop.tasks() as tasks:
+        running = tasks.start(block)
+        await loop.settle()
+        running.cancel()
+        await running.wait()
+    assert ", in hang\n" in shown[0]

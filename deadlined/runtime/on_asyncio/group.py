@@ -34,7 +34,8 @@ class AsyncioGroup(Group):
             failures.__context__ = None
             raise failures.with_traceback(None) from None
         except asyncio.CancelledError as cancelled:
-            raise cancelled.with_traceback(None) from None
+            # asyncio's own frames keep it; where its block has waited is for those who find it
+            raise cancelled.with_traceback(traceback if cancelled is error else None) from None
         finally:
             # an error that passes refers to this frame
             error = traceback = None
