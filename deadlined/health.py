@@ -169,6 +169,9 @@ def _say(line: str, stream: TextIO) -> None:
     """Write a line. Whether that is possible, on a full disk for example, says nothing of the service."""
     try:
         print(line, file=stream, flush=True)
+    except UnicodeEncodeError:
+        # a locale does not have all characters, and none has half of a pair of UTF-16
+        _say(line.encode("ascii", "backslashreplace").decode(), stream)
     except OSError:
         # what the stream keeps would fail again at the end of Python, and change the exit code
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -248,6 +248,20 @@ def test_it_loads_nothing_but_the_standard_library() -> None:
     assert done.stdout == "1 deadlined deadlined.__main__ deadlined.freshness deadlined.health False\n"
 
 
+@pytest.mark.parametrize(("encoding", "text"), [("ascii", rb"\u043e\u043a"), ("utf-8", rb"\ud800")])
+def test_a_line_that_its_stream_has_no_characters_for_is_written_with_escapes(encoding: str, text: bytes) -> None:
+    listener, address = tcp()
+    body = b'{"detail": "%b"}' % text
+    with answering(listener, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)):
+        done = subprocess.run(
+            [*COMMAND, "health", address],
+            capture_output=True,
+            env=environment() | {"PYTHONIOENCODING": encoding},
+            check=False,
+        )
+    assert (done.returncode, done.stdout, done.stderr) == (0, text + b"\n", b"")
+
+
 @pytest.mark.parametrize(("answer", "code"), [(READY, 0), (PROBLEM, 1)], ids=["ready", "not ready"])
 def test_a_line_that_cannot_be_written_changes_nothing(answer: bytes, code: int) -> None:
     """On a full disk, and without a reader."""
