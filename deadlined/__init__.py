@@ -25,6 +25,10 @@ if sys.platform == "win32":
     from . import runtime as _runtime  # noqa: F401
 
 if TYPE_CHECKING:
+    from . import asgi as asgi
+    from . import http as http
+    from . import proxy as proxy
+    from . import threads as threads
     from .errors import DeadlineExceeded
     from .net import (
         BrokenResourceError,
