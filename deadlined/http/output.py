@@ -112,7 +112,7 @@ class Output(ReadyCallback):
         # when the peer was last seen to take bytes, or the wait began; inf until the output waits, and once the kernel
         # has taken more
         self._progress: float = INF
-        # bytes that the peer had taken at the last look of this wait
+        # bytes that the peer had taken at the last check of this wait
         self._seen: int = _UNKNOWN
         # set when at most LIMIT bytes are pending, or when they are lost; made when needed
         self._room: Event | None = None

@@ -55,7 +55,7 @@ _MEANINGS: Final = {
 
 
 class TlsCore:
-    """One side of a TLS connection between two buffers. `feed` it what arrives, and send what it lets you `take`.
+    """One side of a TLS connection between two buffers. `feed` it what arrives, and send what `data_to_send` returns.
 
     Every method may make output: also `read`, which answers the peer's own messages, and one that raises, which leaves
     an alert. BrokenResourceError says that TLS is over; its cause is the SSLError.

@@ -69,7 +69,7 @@ _IS_CLOSE: Final[Any] = Opcode.CLOSE
 class Frames:
     """One websocket's frames. Made by `negotiate`.
 
-    The caller sends what `message` returns; and, after each call of `feed`, `ping` or `close`, what `take` returns.
+    The caller sends what `message` returns; and after each call of `feed`, `ping` or `close` the `data_to_send`.
     `peer_closed`: code and reason of the peer's close frame; `failed`: those to close with because the peer has broken
     the rules; None until then. No message comes after either. `few`: the bytes that were fed last made few frames.
     """
