@@ -118,7 +118,7 @@ class WebSocketChannel(Sender):
         # is none
         self._watch_ended: Event | None = None
         # True while the application runs and has asked for a message of its client: a receive tells it of the end
-        self.receives = False
+        self.receives: bool = False
         # how many messages to a client that is gone were dropped, and when the first was
         self._dropped = 0
         self._late_since = INF

@@ -93,7 +93,7 @@ class LookUp:
         self._wake = wake
         self._found: list[AddressInfo] = []
         self._error: Kept | None = None
-        self.is_over = False
+        self.is_over: bool = False
 
     async def run(self, wait: Callable[[], Awaitable[object]]) -> list[AddressInfo]:
         """Return the addresses. OSError if there are none. `wait` must return once `is_over`, at the call of `wake`; an

@@ -29,7 +29,7 @@ class RawTunnel(Tunnel):
         super().__init__(connection, clock, stall, INF)
         self._upstream = upstream
         # bytes of the upstream have come
-        self.upstream_spoke = False
+        self.upstream_spoke: bool = False
         # the half-closes that were passed on
         self._told_upstream = self._told_client = False
         # set when both were, or the tunnel has ended

@@ -40,7 +40,7 @@ class Shared:
         self.timeouts = timeouts
         self.balancer: Final = Balancer(upstreams, clock, limits.upstream_connections)
         self.budget: Final = RetryBudget()
-        self.retries = 0
+        self.retries: int = 0
         self.overloaded = 0
         self._trusted: Final = trusted
         self._authority: Final = upstreams[0].address.authority

@@ -42,7 +42,8 @@ class Configuration:
 
     def __init__(self, given: ServeConfig, sources: Sources | None) -> None:
         self._directory = _current_directory()
-        self._given = self.config = self._with_whole_paths(given)
+        self._given = self._with_whole_paths(given)
+        self.config: ServeConfig = self._given
         if sources is not None and sources.file is not None:
             sources = msgspec.structs.replace(sources, file=str(self._directory / sources.file))
         self._sources = sources

@@ -31,7 +31,7 @@ class TurnEnd(trio.abc.Instrument):
         # the task is parked, and must be woken for a call
         self._is_parked = False
         # calls can be made
-        self.is_open = False
+        self.is_open: bool = False
         self._failure: BaseException | None = None
 
     @enable_ki_protection
