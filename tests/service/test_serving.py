@@ -64,7 +64,7 @@ socket.socketpair = refuse
         (("--loop", "asyncio"), "the event loop"),
         (("--loop", "uvloop"), "the event loop"),
         (("--workers", "2"), "the supervisor"),
-        (("--reload",), "the parent of --reload"),
+        pytest.param(("--reload",), "the parent of --reload", marks=pytest.mark.integration),
     ],
     ids=str,
 )
