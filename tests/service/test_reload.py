@@ -199,7 +199,7 @@ def test_a_reload_while_draining_is_refused_and_the_drain_goes_on(start: Starter
             assert (told["by"], told["why"]) == ("SIGHUP", "the service is draining")
         found = admin.get("/reload", "POST")
         assert (found.status, "draining" in found.detail) == (409, True)
-        process.signal()
+        process.signal_later()
         assert read_all(client) == ""
     assert process.end()[0] == 4
 
