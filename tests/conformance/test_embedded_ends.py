@@ -27,9 +27,6 @@ from tests.support.conformance import SURELY, Loop, on_asyncio, on_each_loop, on
 from tests.support.embedded import GET, App, Status, ask, begin, body, everything, unable
 from tests.support.net import LOCALHOST
 
-# at least: uvloop counts in milliseconds, from the beginning of its turn
-A_SECOND = 0.9
-
 
 @on_each_loop
 async def test_a_cancellation_waits_for_the_requests_that_run_and_then_for_the_shutdown(loop: Loop) -> None:
@@ -156,7 +153,7 @@ async def test_a_shutdown_that_hangs_ends_with_the_drain_or_after_a_second(
 
     async with AsgiServer(app, port=0, timeouts=Timeouts(drain=0.5)):
         begun = current_time()
-    assert A_SECOND <= current_time() - begun < SURELY
+    assert 1.0 <= current_time() - begun < SURELY
     assert "did not finish its lifespan shutdown within 1 s; a longer drain (--drain) gives it more" in caplog.text
 
 
@@ -252,12 +249,14 @@ async def test_a_second_cancellation_ends_a_shutdown_that_hangs_within_a_second(
     async with loop.tasks() as tasks:
         serving, status = begin(tasks, app, timeouts=Timeouts(drain=300))
         await status.server()
+        # the second counts from when the application is told, which is before it has noticed
+        told_after = current_time()
         serving.cancel()
         await stopping.wait()
         begun = current_time()
         serving.cancel()
         await serving.wait()
-        assert A_SECOND <= current_time() - begun < SURELY
+        assert told_after + 1.0 <= current_time() < begun + SURELY
 
 
 @on_asyncio

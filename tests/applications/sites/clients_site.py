@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import tempfile
 from collections.abc import AsyncIterator
@@ -35,6 +36,9 @@ log = logging.getLogger("site")
 # given by the tests that have such servers
 CACHE = os.environ.get("SITE_REDIS")
 DATABASE = os.environ.get("SITE_POSTGRES")
+
+# seconds until the deadline of a request whose answer would never come
+SOON = 0.05
 
 
 @asynccontextmanager
@@ -165,9 +169,12 @@ async def never_asyncpg(request: Request) -> None:
     await request.state.pool.execute("select pg_sleep(600)")
 
 
-async def never_psycopg(_: Request) -> None:
+async def never_psycopg(request: Request) -> None:
+    """The deadline runs from the query's own notice: PostgreSQL ignores a cancel that comes before the query."""
+    end_after(request, math.inf)
     async with await psycopg.AsyncConnection.connect(DATABASE or "") as connection:
-        await connection.execute("select pg_sleep(600)")
+        connection.add_notice_handler(lambda _: end_after(request, SOON))
+        await connection.execute("do $$ begin raise notice 'begun'; end $$; select pg_sleep(600)")
 
 
 async def never_redis(request: Request) -> None:
@@ -197,9 +204,13 @@ NEVER = {
 }
 
 
+def end_after(request: Request, seconds: float) -> None:
+    request.scope["extensions"]["deadlined"].set_handler_deadline(current_time() + seconds)
+
+
 async def late(request: Request) -> Response:
     """Ask what does not answer, under a deadline of the request's own."""
-    request.scope["extensions"]["deadlined"].set_handler_deadline(current_time() + 0.05)
+    end_after(request, SOON)
     await NEVER[request.path_params["client"]](request)
     return PlainTextResponse("it did answer")
 
