@@ -77,8 +77,8 @@ def run_command(context: click.Context, /, config: str | None, env_file: str | N
     the terminal.
 
     SIGTERM and SIGINT begin a drain: open requests are answered, then COMMAND gets SIGTERM, and SIGKILL once --drain
-    has passed. A second signal cuts open requests, and gives COMMAND one more second. SIGHUP reads the file of --config
-    again.
+    has passed. A second signal, 0.1 seconds later or more, cuts open requests, and gives COMMAND one more second.
+    SIGHUP reads the file of --config again.
 
     `deadlined proxy` guards a server that already runs.
 

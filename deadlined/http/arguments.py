@@ -14,7 +14,7 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, Final
 
-# of a field, for `require_types`
+# types for `require_types`; a bool is none of them
 NUMBER: Final = (int, float)
 WHOLE: Final = (int,)
 

@@ -56,7 +56,7 @@ class Route(Value):
     observer is given records of them.
 
     Raises ValueError for a path that does not begin with `/`, a method that is no token in capitals, and a field that
-    cannot be overridden; TypeError for values of other types.
+    cannot be overridden, and for what a set or a mapping has that is no text; TypeError for values of other types.
     """
 
     path: str

@@ -22,8 +22,9 @@ _BUDGET: Final = 16
 class WebSocket(WebSocketProtocol):
     """A websocket as its handler sees it. `frames`: what `open_frames(exchange)` has returned.
 
-    `accept` once, then `receive` and `send`, from any tasks, and `close`. `closed` is the code and reason of the close
-    that came first, the peer's or the server's, once it has begun; 1006 if the connection was lost before.
+    `accept` once; then `receive`, and `try_send` with `finish_send`, from any tasks; and `close`. `closed` is the code
+    and reason of the close that came first, the peer's or the server's, once it has begun; 1006 if the connection was
+    lost before.
     """
 
     def __init__(self, exchange: Exchange, frames: Frames) -> None:

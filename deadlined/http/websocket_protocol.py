@@ -38,8 +38,7 @@ _PONG: Final = 0x8A
 
 
 class WebSocketProtocol(Upgraded):
-    """The protocol of one websocket, once its request was accepted. An abstract base class; `WebSocket` derives from
-    it."""
+    """The protocol of one websocket, once its request was accepted. `WebSocket` adds what its handler calls."""
 
     def __init__(self, exchange: Exchange, frames: Frames) -> None:
         self._exchange: Final = exchange
@@ -101,8 +100,8 @@ class WebSocketProtocol(Upgraded):
             code, text = frames.failed
             why = Reason.MESSAGE_TOO_LARGE if code == 1009 else Reason.PROTOCOL_ERROR
             if self.state == CLOSING:
-                # the close that was sent says why: if a message was incomplete then, the peer's answer leaves it so
-                why, code = self._why, 1006
+                # the server's close says why; the message that it has interrupted stays incomplete
+                why = self._why
             self._end_once_sent(why, code, text)
         elif frames.peer_closed is not None:
             code, text = frames.peer_closed

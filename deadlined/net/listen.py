@@ -91,7 +91,8 @@ def spreading_option() -> int | None:
 
 
 def listening_sockets(port: int, host: str | None, *, reuse_port: bool = False) -> list[stdlib.socket]:
-    """Listen as `open_tcp_listeners` does, without an event loop: names are looked up in this thread."""
+    """Listen on every address of the host, without an event loop: its name is looked up in this thread. The caller has
+    checked the port, and names the address of an OSError."""
     addresses = look_up_here(host, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
     sockets: list[stdlib.socket] = []
     try:
@@ -120,10 +121,10 @@ def _listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port
 def _begin_to_listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port: bool) -> None:
     set_options(socket)
     bind(socket, address, reuse_port)
-    _accept_from(socket, backlog)
+    _start_listening(socket, backlog)
 
 
-def _accept_from(socket: stdlib.socket, backlog: int | None) -> None:
+def _start_listening(socket: stdlib.socket, backlog: int | None) -> None:
     socket.listen(_MOST_WAITING if backlog is None else backlog)
     socket.setblocking(False)
 
@@ -135,8 +136,8 @@ async def open_unix_listener(
     mode: int | None = None,
     owner: tuple[int, int] | None = None,
 ) -> Listener:
-    """Listen on a unix socket. A socket file on which no process listens is replaced: on macOS and the BSDs, which do
-    not tell a full queue from that, one that has refused connections for a tenth of a second.
+    """Listen on a unix socket. A socket file on which no process listens is replaced. macOS and the BSDs refuse
+    connections also while a queue is full: there it is replaced once it has refused them for a tenth of a second.
 
     `mode` sets the file's permission bits before any client can connect (0o660: owner and group may); None leaves them
     to the umask. `owner` sets the file's user and group, by number, -1 to leave one as it is. Closing the listener
@@ -202,7 +203,7 @@ def _listen_at_path(
             os.chown(file, *owner)
         if mode is not None:
             file.chmod(mode)
-        _accept_from(socket, backlog)
+        _start_listening(socket, backlog)
     except BaseException:
         unlink()
         raise

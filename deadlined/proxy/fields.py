@@ -18,10 +18,8 @@ from typing import Any, Final
 from ..http import Request, field_lines
 from ..http.wire.remembered import remember
 from .certificates import CLIENT_CERT, CLIENT_CERT_CHAIN
-from .forwarded import Peer, add_claim, forwarding, joined, tells_origin
+from .forwarded import Fields, Peer, add_claim, forwarding, joined, tells_origin
 from .hops import COUNTED, MAX_FORWARDS, counted_down
-
-Fields = list[tuple[bytes, bytes]]
 
 _CONNECTION: Final = b"connection"
 _LENGTH: Final = b"content-length"

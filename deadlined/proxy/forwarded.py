@@ -44,7 +44,7 @@ _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # compared by identity, so that it is a fast key
 @dataclass(frozen=True, slots=True, eq=False)
 class Peer(Value):
-    """What upstreams are told of the peer of a connection. `proxies`: whom it belongs to, None if it is not believed.
+    """What upstreams are told of the peer of a connection. `proxies`: the trusted ones if it is one of them, else None.
     `address`: without a port, or `unknown`. `port`: the usual one of `scheme`. `element`: `for` and `proto` of a
     Forwarded."""
 
@@ -118,6 +118,7 @@ def _first_claims(peer: Peer, host: bytes) -> bytes:
 
 
 def _continued_claims(peer: Peer, host: bytes, claims: dict[bytes, bytes]) -> Fields:
+    """Add this proxy to `claims`, in place, and return them as fields."""
     in_x = not _X_FAMILY.isdisjoint(claims)
     in_forwarded = _FORWARDED in claims
     neither = not in_x and not in_forwarded

@@ -101,7 +101,7 @@ class LoopHint(Onlooker):
 
 @contextmanager
 def hinting(loop: str, log: Log) -> Iterator[LoopHint]:
-    """Search every exception that is logged, for one block."""
+    """Search the exceptions that are logged, for one block; the server's only if the root logger has no handler."""
     handler = LoopHint(loop, log)
     # some frameworks replace the handlers of the root
     loggers = [logging.getLogger("deadlined")]

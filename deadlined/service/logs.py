@@ -97,8 +97,8 @@ class Onlooker(logging.Handler):
 
 
 class _Spare(logging.Handler):
-    """The handler of the server's own records where the application has left neither the root logger nor theirs one
-    that writes: a failed request is told of by nothing else."""
+    """Writes the server's own records where no handler of the application's does, neither on the root logger nor on
+    theirs: nothing else tells of a failed request."""
 
     def __init__(self, handler: logging.Handler) -> None:
         super().__init__()

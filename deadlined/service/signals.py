@@ -1,5 +1,5 @@
-"""Signals for a process that waits in a selector: a handler that notes them, and a byte that wakes the selector. And
-which of the signals that stop a process means now; and signals that are ignored by a process that ends."""
+"""Signals for a process that waits in a selector: a handler that notes them, and a byte that wakes the selector. Also:
+which signals stop a process, which of them cut its drain, and how a process that ends ignores them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..terminal import START, may_not_write
 # the signals by which people, service managers and terminals end a process
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-# seconds after the first signal that stops a process in which others are of the same stop. `timeout` signals its
-# command and then its group, systemd what ExecStop has signalled; foreman, honcho and npm signal what has had the
-# terminal's Ctrl-C. All do so within milliseconds. A person who presses Ctrl-C again has waited longer
+# Signals that come within so many seconds of the first one belong to the same stop. `timeout` signals its command and
+# then its group, systemd what ExecStop has signalled; foreman, honcho and npm signal what has had the Ctrl-C of the
+# terminal. All do so within milliseconds. A person who presses Ctrl-C again has waited longer
 SAME_STOP = 0.1
 
 # several of them say no more than one
@@ -102,7 +102,7 @@ class SignalPipe:
         elif found not in _ALIKE or found not in self._noted:
             self._noted.append(found)
 
-    def blocked(self) -> Any:
+    def block(self) -> Any:
         """Block the signals in this thread, and return the mask from before."""
         return signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
 

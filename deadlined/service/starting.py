@@ -75,7 +75,8 @@ class Starting:
         return (self._first or signal.SIGINT).name
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """End the start as Ctrl-C does, unless a signal has done so already; end the process if it is to be cut."""
+        """End the start as Ctrl-C does, once. A later signal that cuts interrupts again if it is SIGINT, and ends the
+        process if it is not the first SIGTERM."""
         cuts = self._stops.note(self._clock()) and not self._supervised
         if number == signal.SIGTERM:
             self._terminate(frame, cuts)
@@ -113,8 +114,8 @@ class Starting:
                 self._give_interrupts_back()
 
     def end_at_next_signal(self) -> None:
-        """Let the next signal end the process at once, with 0: the start has ended, and what is left may take long. A
-        process that has a supervisor ignores signals."""
+        """Let the next signal that is not of the same stop end the process at once, with 0: the start has ended, and
+        what is left may take long. A process that has a supervisor ignores signals."""
         # Python notes an interrupt that has left a call of `exec`, which every dataclass takes, and would end the
         # process by SIGINT in the end. Another call clears the note
         exec("")
@@ -122,6 +123,7 @@ class Starting:
             signal.signal(number, signal.SIG_IGN if self._supervised else self._end_at_once)
 
     def _end_at_once(self, number: int, frame: FrameType | None) -> None:
+        # where no signal has ended the start, this one begins no stop that it could belong to
         if self._stops.note(self._clock()) or self._first is None:
             self._end(0)
 

@@ -1,7 +1,7 @@
-"""Signals: the first one begins the drain, a later one ends it, and both always end.
+"""Signals: the first one begins the drain, a later one cuts it, and a blocked event loop does not hold the process.
 
 Facts      A Python signal handler runs in the main thread between two bytecodes, also while an application blocks the
-           event loop there. At its end Python gives each signal that has such a handler its default back.
+           event loop there. When the interpreter ends, it gives each signal that has such a handler its default back.
 Hazard     A drain that the event loop performs never begins if the loop is blocked, and never ends if an application
            ignores its cancellation; the service manager then kills the process, or waits for ever. A signal that comes
            after the drain, while the process ends, changes its exit code.
@@ -74,7 +74,7 @@ class Stopper:
     The first SIGTERM or SIGINT calls `begin(signal name)` in the run, unless `request` has done so, each later
     one that is not of the same stop calls `end()` (`StopSignals`, on `clock`). If the process still exists MARGIN
     seconds after the drain, or after such a later signal, it exits, with 1 or with what `served` was told. After the
-    `with` a signal only begins that time.
+    `with` a signal that cuts only begins that time, if a drain was asked for; else the handlers from before are back.
 
     `end` is None in a worker process and under --reload, where another process ends this one. SIGHUP then begins the
     drain as well: a supervisor replaces a worker process that has drained, and nothing would replace a single process.
@@ -127,8 +127,8 @@ class Stopper:
         return self._begun
 
     def request(self, name: str) -> None:
-        """Begin the drain in this name, unless that was asked for already. This is no signal: the next one is the
-        first, and cuts nothing."""
+        """Begin the drain in this name, unless that was asked for already. It does not count as a signal: after a
+        drain that was asked for otherwise the first signal cuts nothing."""
         if self._begun:
             return
         self._begun = True
@@ -164,7 +164,7 @@ class Stopper:
         cuts = self._stops.note(self._clock())
         self.request(name)
         if number == signal.SIGHUP:
-            # it came first, and SIGTERM has interrupted its handler
+            # a process that is replaced gets it before SIGTERM; the handlers may run in the other order
             self._name = name
         if cuts and self._end is not None:
             self.end_now(self._end)

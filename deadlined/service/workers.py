@@ -158,7 +158,7 @@ class Supervisor:
         block = LastBlock()
         ours, theirs = socket.socketpair()
         # a signal to the new process must not run the supervisor's handlers there, nor reach its wakeup descriptor
-        before = self._signals.blocked()
+        before = self._signals.block()
         try:
             pid = fork()
             if not pid:

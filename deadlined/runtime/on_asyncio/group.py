@@ -12,7 +12,7 @@ from .shields import cancel
 
 
 class AsyncioGroup(Group):
-    """A TaskGroup whose tasks can be cancelled together, and only so: `asyncio.all_tasks()` does not show them."""
+    """A TaskGroup whose tasks can be cancelled together. Programs that cancel `asyncio.all_tasks()` do not find them."""
 
     __slots__ = ("_group", "_tasks")
 
@@ -34,13 +34,13 @@ class AsyncioGroup(Group):
             failures.__context__ = None
             raise failures.with_traceback(None) from None
         except asyncio.CancelledError as cancelled:
-            # asyncio's own frames keep it; where its block has waited is for those who find it
+            # without asyncio's own frames, which keep it; those of the block show where that has waited
             raise cancelled.with_traceback(traceback if cancelled is error else None) from None
         finally:
             # an error that passes refers to this frame
             error = traceback = None
         if passed is not None:
-            # compiled code that has suspended here would not find it again
+            # here, because a compiled caller that was suspended in this call has lost the error of its block
             try:
                 raise passed
             finally:
