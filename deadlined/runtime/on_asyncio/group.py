@@ -12,7 +12,7 @@ from .shields import cancel
 
 
 class AsyncioGroup(Group):
-    """A TaskGroup whose tasks can be cancelled together. Programs that cancel `asyncio.all_tasks()` do not find them."""
+    """A TaskGroup whose tasks can be cancelled together. `asyncio.all_tasks()` does not show them to programs."""
 
     __slots__ = ("_group", "_tasks")
 
