@@ -317,13 +317,41 @@ def test_a_keep_alive_of_a_start_that_failed_is_forgotten() -> None:
     assert [line for line in head(data) if line.startswith(b"keep-alive")] == [KEEP[:-2]]
 
 
-@pytest.mark.parametrize("value", [b"close", b"Close", b"x, close"])
-def test_an_application_can_close_the_connection(value: bytes) -> None:
+@pytest.mark.parametrize(
+    ("value", "sent"), [(b"close", b"close"), (b"Close", b"close"), (b"x, close", b"close, x"), (b"close,", b"close")]
+)
+def test_an_application_can_close_the_connection(value: bytes, sent: bytes) -> None:
     out = writer()
     (data,) = written(out, b"", headers=[(b"Connection", value)])
-    assert [line for line in head(data) if line.lower().startswith(b"connection")] == [b"connection: close"]
+    assert [line for line in head(data) if line.lower().startswith(b"connection")] == [b"connection: " + sent]
     assert KEEP[:-2] not in head(data)
     assert out.must_close
+
+
+@pytest.mark.parametrize(
+    ("version", "close", "lines"),
+    [
+        ("1.1", False, b"connection: X-Hop, y\r\n" + KEEP),
+        ("1.1", True, b"connection: close, X-Hop, y\r\n"),
+        ("1.0", False, b"connection: keep-alive, X-Hop, y\r\n" + KEEP),
+    ],
+)
+def test_fields_that_an_application_names_are_for_its_connection_only(version: str, close: bool, lines: bytes) -> None:
+    own = [(b"X-Hop", b"1"), (b"Connection", b"X-Hop, keep-alive"), (b"connection", b"X-Hop,\ty, ,content-length")]
+    (data,) = written(writer(version=version, close=close), b"", headers=own)
+    assert data == b"HTTP/1.1 200 OK\r\nX-Hop: 1\r\ncontent-length: 0\r\n" + DATE + lines + b"\r\n"
+
+
+def test_a_name_that_holds_close_closes_nothing() -> None:
+    out = writer()
+    (data,) = written(out, b"", headers=[(b"connection", b"close-notify")])
+    assert b"connection: close-notify" in head(data)
+    assert not out.must_close
+
+
+def test_a_switch_names_more_than_the_upgrade() -> None:
+    data = writer().switch([(b"connection", b"x-hop"), (b"upgrade", b"y"), (b"x-hop", b"1")], DATE)
+    assert b"connection: Upgrade, x-hop\r\n" in data
 
 
 def test_an_application_cannot_keep_the_connection() -> None:

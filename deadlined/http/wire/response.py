@@ -28,10 +28,13 @@ Headers = Iterable[Sequence[bytes]]
 
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
-# the fields that the writer reads, and mostly writes itself
+# the fields that the writer reads, and mostly writes itself. Connection names none of them for the application
 _FRAMING: Final = frozenset(
     (b"content-length", b"date", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade")
 )
+
+
+_NO_OPTIONS: Final[list[bytes]] = []
 
 
 class _Line:
@@ -74,7 +77,7 @@ class ResponseWriter:
         "_http11",
         "_left",
         "_length",
-        "_offers_upgrade",
+        "_options",
         "_status",
         "complete",
         "must_close",
@@ -91,7 +94,8 @@ class ResponseWriter:
         self._chunked = False
         self._has_date = False
         self._has_keep_alive = False
-        self._offers_upgrade = False
+        # what Connection must name beside `close` and `keep-alive`
+        self._options: list[bytes] = _NO_OPTIONS
         self.must_close: bool = close
         self.started: bool = False
         self.complete: bool = False
@@ -135,7 +139,7 @@ class ResponseWriter:
         self.started = self.complete = True
         fields = (
             _STATUS_LINES[101],
-            b"connection: Upgrade\r\n",
+            _connection([b"Upgrade", *self._options]),
             self._fields,
             b"" if self._has_date else date,
             b"\r\n",
@@ -155,7 +159,8 @@ class ResponseWriter:
     def _set_fields(self, status: int, headers: Headers) -> None:
         # what a `start` that failed has left
         self._length = None
-        self._has_date = self._has_keep_alive = self._offers_upgrade = False
+        self._has_date = self._has_keep_alive = False
+        self._options = _NO_OPTIONS
         fields: list[bytes] = []
         pair: Any
         for pair in headers:
@@ -207,12 +212,23 @@ class ResponseWriter:
             self._has_keep_alive = True
             return True
         if key == b"upgrade":
-            self._offers_upgrade = True
+            self._options = [*self._options, b"Upgrade"]
             return True
         if key == b"connection":
-            self.must_close = self.must_close or b"close" in value.lower()
+            self._read_connection(value)
         # what is left is Transfer-Encoding: only the writer knows it, and ASGI has servers ignore the application's
         return False
+
+    def _read_connection(self, value: bytes) -> None:
+        """Apply the application's Connection. The fields that it names are for this connection only, and a proxy that
+        does not learn of that passes them on (RFC 9110, 7.6.1)."""
+        for item in value.split(b","):
+            option = item.strip(b" \t")
+            key = option.lower()
+            if key == b"close":
+                self.must_close = True
+            elif key and key not in _FRAMING:
+                self._options = [*self._options, option]
 
     def _set_length(self, value: bytes) -> None:
         length = digits_of(value)
@@ -237,8 +253,8 @@ class ResponseWriter:
                 self.must_close = True
         if self._has_keep_alive:
             keep_alive = b""
-        if self._offers_upgrade:
-            keep_alive = self._with_upgrade(keep_alive)
+        if self._options:
+            keep_alive = self._with_options(keep_alive)
         elif self.must_close:
             keep_alive = b"connection: close\r\n"
         elif not self._http11:
@@ -246,12 +262,13 @@ class ResponseWriter:
         line = _STATUS_LINES.get(self._status) or b"HTTP/1.1 %d \r\n" % self._status
         return b"".join((line, self._fields, framing, b"" if self._has_date else date, keep_alive, b"\r\n"))
 
-    def _with_upgrade(self, keep_alive: bytes) -> bytes:
-        """Return the lines about the connection of a response with an Upgrade, which must be named (RFC 9110, 7.8). It
-        is one field: some clients read only the first Connection."""
+    def _with_options(self, keep_alive: bytes) -> bytes:
+        """Return the lines about the connection of a response with fields that are for this connection only. Connection
+        is one field: some clients read only the first."""
         if self.must_close:
-            return b"connection: close, Upgrade\r\n"
-        return (b"connection: Upgrade\r\n" if self._http11 else b"connection: keep-alive, Upgrade\r\n") + keep_alive
+            return _connection([b"close", *self._options])
+        options = self._options if self._http11 else [b"keep-alive", *self._options]
+        return _connection(options) + keep_alive
 
     def _count(self, size: int, more: bool) -> None:
         """Count a piece of body against the length that was announced, if one was."""
@@ -268,6 +285,11 @@ class ResponseWriter:
         """Return what comes before and after the data of a chunk of `size` bytes; 0 bytes make no chunk."""
         end = b"" if more else b"0\r\n\r\n"
         return (b"%x\r\n" % size, b"\r\n" + end) if size else (end, b"")
+
+
+def _connection(options: list[bytes]) -> bytes:
+    """Return the line that names `options`, each once, in their order."""
+    return b"connection: %b\r\n" % b", ".join(dict.fromkeys(options))
 
 
 def no_headers(error: Exception) -> ResponseError:
