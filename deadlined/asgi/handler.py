@@ -41,7 +41,7 @@ __all__ = [
     "check_root_path",
 ]
 
-_VERSIONS: Final = {"version": "3.0", "spec_version": "2.4"}
+_VERSIONS: Final = {"version": "3.0", "spec_version": "2.5"}
 
 # of a server that leaves handlers alone when their clients leave: from 2.4 on a send after that must raise OSError
 _WITHOUT_ERRORS: Final = {"version": "3.0", "spec_version": "2.3"}

@@ -253,7 +253,7 @@ def test_the_loop_is_the_one_that_was_asked_for(server: Server, request: pytest.
 def test_only_our_scope_has_an_extension_and_the_newer_version(server: Server, peer: Server) -> None:
     # 2.4: a send after the disconnect raises OSError
     ours, theirs = (scope_of(each, get("/raw/scope"))["scope"] for each in (server, peer))
-    assert (ours["asgi"]["spec_version"], theirs["asgi"]["spec_version"]) == ("2.4", "2.3")
+    assert (ours["asgi"]["spec_version"], theirs["asgi"]["spec_version"]) == ("2.5", "2.3")
     assert (list(ours["extensions"]), "extensions" in theirs) == (["deadlined"], False)
 
 

@@ -48,7 +48,7 @@ async def scope_of_target(target: bytes) -> dict[str, Any]:
 async def test_the_scope_states_its_type_and_versions() -> None:
     scope = await scope_of(GET)
     assert scope["type"] == "http"
-    assert scope["asgi"] == {"version": "3.0", "spec_version": "2.4"}
+    assert scope["asgi"] == {"version": "3.0", "spec_version": "2.5"}
     assert scope["root_path"] == ""
     assert scope["method"] == "GET"
 

@@ -63,7 +63,7 @@ async def test_the_scope_is_as_the_specification_says(autojump_clock: MockClock)
         (scope,) = told.scopes
         assert scope["server"] == ("127.0.0.1", site.port)
     assert scope["type"] == "websocket"
-    assert scope["asgi"] == {"version": "3.0", "spec_version": "2.4"}
+    assert scope["asgi"] == {"version": "3.0", "spec_version": "2.5"}
     assert (scope["http_version"], scope["scheme"]) == ("1.1", "ws")
     assert (scope["path"], scope["raw_path"], scope["query_string"]) == ("/a b/c", b"/a%20b/c", b"d=%20e")
     assert (scope["root_path"], scope["state"]) == ("", {"pool": 1})
