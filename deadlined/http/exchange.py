@@ -155,7 +155,7 @@ class Exchange(ReceivingExchange):
         if due < INF and due <= host.clock.now() and not needs_none:
             # what was sent in time is not lost
             host.output.flush()
-            host.output_expired(RULES["write"], host.clock.now() - due)
+            host.output_expired(RULES["write"], 0.0)
             return False
         date = b""
         if not writer.started:

@@ -77,7 +77,7 @@ class ExchangeFacts:
         # the status that the server has answered instead of the handler, 0 if it has not
         self._server_status = 0
         # the body's deadline runs only while the handler receives: seconds of all pauses in between, and when the
-        # latest one began
+        # latest one began, or the receive that has ended it
         self._paused = 0.0
         self._paused_at = head_done
         # a task is in `receive` and waits for bytes; a task is in `wait_disconnected`

@@ -259,7 +259,8 @@ class Output(ReadyCallback):
         now = owner.clock.now()
         deadline, rule = self._deadline(now)
         if deadline <= now:
-            owner.output_expired(rule, now - deadline)
+            # one that had passed before could not be met earlier
+            owner.output_expired(rule, now - max(deadline, self._since))
             self.discard()
             return True
         conn = owner.transport.conn

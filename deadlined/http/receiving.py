@@ -54,14 +54,14 @@ class ReceivingExchange(ExchangeFacts):
         # a receive that `end_waits` has woken goes on in a later step, and would wait again
         receives = self._receiving and not self._waits_end
         if self._link == LIVE and (receives or self.upgraded):
-            self._host.move(Phase.BODY, when)
+            self._host.move(Phase.BODY, self._read_by)
 
     def set_write_deadline(self, when: float) -> None:
         """Make sending fail at `when`, in place of the deadlines `write` and `write_*`. Raise ValueError for NaN,
         RuntimeError outside of the event loop."""
         self._write_by = self._checked(when)
         if self._link == LIVE:
-            self._host.move(Phase.WRITE, when)
+            self._host.move(Phase.WRITE, self._write_by)
 
     def set_handler_deadline(self, when: float) -> None:
         """Have the handler cancelled at `when`, in place of the deadline `handler`. One whose peer has left has no more
@@ -73,12 +73,13 @@ class ReceivingExchange(ExchangeFacts):
             self._host.move(Phase.HANDLER, self.deadline)
 
     def _checked(self, when: float) -> float:
-        """Return `when`. Raise ValueError and RuntimeError as the setters do."""
+        """Return `when`, or now if it has passed: nothing is late before. Raise ValueError and RuntimeError as the
+        setters do."""
         if when != when:
             raise ValueError("a deadline must not be NaN; use inf for none")
         if not self._host.loop.runs_here():
             raise RuntimeError("a deadline is set in the event loop; a thread does it by anyio.from_thread.run_sync")
-        return when
+        return max(when, self._host.clock.now())
 
     async def receive(self) -> bytes:
         """Receive the next piece of the body, b"" after its end.
@@ -274,7 +275,9 @@ class ReceivingExchange(ExchangeFacts):
         other = self.in_other_task
         self._receiving = True
         self.count_others(other)
-        self._paused += self._host.clock.now() - self._paused_at
+        now = self._host.clock.now()
+        self._paused += now - self._paused_at
+        self._paused_at = now
         try:
             if self._host.reader.many_chunks:
                 await checkpoint()
@@ -307,8 +310,10 @@ class ReceivingExchange(ExchangeFacts):
                 self._leave_body_phase()
                 raise Disconnected("the connection goes on without the handler") from late
             if rule is not None:
+                # a deadline that had passed before could not be met earlier
+                lateness = host.clock.now() - max(late.deadline, self._paused_at)
                 # the application may have set a deadline during the wait
-                host.expired(rule if self._read_by is None else RULES["read"], host.clock.now() - late.deadline)
+                host.expired(rule if self._read_by is None else RULES["read"], lateness)
                 self.tell()
                 raise Disconnected("the body did not come in time") from late
             raise Disconnected("the watch has ended: another protocol has the connection") from late

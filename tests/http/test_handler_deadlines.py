@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from deadlined.http import Disconnected, Exchange, Reason, Timeouts
-from tests.support.handlers import Handler, after, huge, stubborn
+from tests.support.handlers import Handler, after, huge, never, stubborn
 from tests.support.http import GET, Seen, answer, echo, only, post, serving, whole_body
 from tests.support.net import INF
 
@@ -217,3 +217,60 @@ async def test_nan_is_no_deadline(autojump_clock: MockClock) -> None:
 
     async with serving(moves) as site:
         assert (await (await site.connect()).get()).status == 200
+
+
+@pytest.mark.parametrize(
+    ("work", "asked", "timeouts"),
+    [
+        (after(40, whole_body), post(5), only(read=15)),
+        (after(40, whole_body), post(5), only(body_grace=15)),
+        (after(40, huge), GET, only(write=15)),
+    ],
+    ids=["read", "body_grace", "write"],
+)
+async def test_what_was_due_before_the_handler_asked_is_cut_then_and_not_late(
+    work: Handler, asked: bytes, timeouts: Timeouts, autojump_clock: MockClock
+) -> None:
+    async with serving(work, timeouts) as site:
+        client = await site.connect()
+        await client.send(asked)
+        record = await site.ended()
+        assert (record.lateness, site.server.statistics().worst_lateness) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("passed", [-INF, 2.0])
+@pytest.mark.parametrize(
+    ("work", "move", "asked"),
+    [
+        (whole_body, Exchange.set_read_deadline, post(5)),
+        (huge, Exchange.set_write_deadline, GET),
+        (never, Exchange.set_handler_deadline, GET),
+    ],
+    ids=["read", "write", "handler"],
+)
+@pytest.mark.parametrize("waits", [False, True], ids=["before", "meanwhile"])
+async def test_a_deadline_in_the_past_is_not_late(
+    passed: float,
+    work: Handler,
+    move: Callable[[Exchange, float], None],
+    asked: bytes,
+    waits: bool,
+    autojump_clock: MockClock,
+) -> None:
+    async def moves(exchange: Exchange) -> None:
+        async def later() -> None:
+            await trio.sleep(5)
+            move(exchange, passed)
+
+        async with trio.open_nursery() as nursery:
+            if waits:
+                nursery.start_soon(later)
+            else:
+                await later()
+            await work(exchange)
+
+    async with serving(moves, only()) as site:
+        client = await site.connect()
+        await client.send(asked)
+        record = await site.ended()
+        assert (record.elapsed, record.lateness) == (5.0, 0.0)
