@@ -92,7 +92,7 @@ def spreading_option() -> int | None:
 
 def listening_sockets(port: int, host: str | None, *, reuse_port: bool = False) -> list[stdlib.socket]:
     """Listen on every address of the host, without an event loop: its name is looked up in this thread. The caller has
-    checked the port, and names the address of an OSError."""
+    checked the port. Errors as `open_tcp_listeners`."""
     addresses = look_up_here(host, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
     sockets: list[stdlib.socket] = []
     try:
@@ -110,18 +110,20 @@ def _listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port
     try:
         _begin_to_listen(socket, address, backlog, reuse_port)
         return Listener(socket, has_options=True)
-    except BaseException as error:
+    except BaseException:
         socket.close()
-        if isinstance(error, OSError):
-            # the kernel does not say which address it means
-            error.filename = address_text(address)
         raise
 
 
 def _begin_to_listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port: bool) -> None:
-    set_options(socket)
-    bind(socket, address, reuse_port)
-    _start_listening(socket, backlog)
+    try:
+        set_options(socket)
+        bind(socket, address, reuse_port)
+        _start_listening(socket, backlog)
+    except OSError as error:
+        # the kernel does not say which address it means
+        error.filename = address_text(address)
+        raise
 
 
 def _start_listening(socket: stdlib.socket, backlog: int | None) -> None:

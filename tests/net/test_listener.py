@@ -169,6 +169,9 @@ async def test_a_port_in_use_is_an_error_and_nothing_stays_open(family: socket.A
             await open_tcp_listeners(port)
         assert caught.value.errno == errno.EADDRINUSE
         assert caught.value.filename in (f"{host}:{port}", f"[{host}]:{port}")
+        with pytest.raises(OSError, match="in use") as caught:
+            listening_sockets(port, None)
+        assert caught.value.filename in (f"{host}:{port}", f"[{host}]:{port}")
         # a socket whose ResourceWarning is still to come would hold on to the port
         other = "::" if family == socket.AF_INET else "0.0.0.0"
         await close_all(await open_tcp_listeners(port, host=other))
