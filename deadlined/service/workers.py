@@ -41,7 +41,7 @@ from .notify import Notifier
 from .overseer import Controls, Overseer
 from .parent_death import fork
 from .rereading import Configuration, Reloaded, not_reloaded
-from .signals import SignalPipe, StopSignals
+from .signals import STOPS, SignalPipe, StopSignals
 from .slots import Slots, assign
 from .stopping import MARGIN
 from .waiting import at_once
@@ -51,8 +51,7 @@ from .worker_process import WorkerProcess
 # more are a mistake, such as SIGTTIN sent in a loop
 MOST = 1000
 
-_STOPS = (signal.SIGTERM, signal.SIGINT)
-_SIGNALS = (*_STOPS, signal.SIGCHLD, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU)
+_SIGNALS = (*STOPS, signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Supervisor:
@@ -205,10 +204,10 @@ class Supervisor:
     def _read_signals(self) -> None:
         now = time.monotonic()
         for number in self._signals.read():
-            if number in _STOPS:
-                self._stop_or_cut(number.name, now)
-            elif number == signal.SIGHUP:
+            if number == signal.SIGHUP:
                 self._hung_up()
+            elif number in STOPS:
+                self._stop_or_cut(number.name, now)
             elif number == signal.SIGTTIN:
                 self._want(min(self._number + 1, MOST), "SIGTTIN")
             elif number == signal.SIGTTOU:
