@@ -11,10 +11,11 @@ Cost       Nothing per byte of a body; one look-up per byte of a head that comes
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ..errors import BadRequest, BadResponse, TruncatedResponse
-from ..timeouts import Limits
+from ..timeouts import INF, Limits
 from .chunks import LARGEST, ChunkDecoder
 from .response_head import EXAMPLE, PHRASE, STATUS_END, Response, advance_head, check_beginning, read_head
 
@@ -46,7 +47,8 @@ class ResponseReader:
 
     def __init__(self, limits: Limits) -> None:
         self._limits: Limits = limits
-        self._chunk_limits: Limits = Limits(max_head=limits.max_head, max_headers=limits.max_headers)
+        # without a bound for bodies. Making and checking one takes longer than all else here
+        self._chunk_limits: Limits = limits if limits.max_body == INF else replace(limits, max_body=INF)
         # what was fed and not given out begins at `_start`
         self._buffer: bytes = b""
         self._start: int = 0
