@@ -29,6 +29,21 @@ def test_what_is_no_number_is_named(kind: Any, field: str, value: object) -> Non
         replace(kind(), **{field: value})
 
 
+@pytest.mark.parametrize(("kind", "field"), NUMBERS)
+def test_a_number_that_no_float_can_hold_is_named(kind: Any, field: str) -> None:
+    for value in (10**400, -(10**5000)):
+        with pytest.raises(
+            ValueError, match=f"^{field} must be a number that is .*; this one is too large for a float$"
+        ):
+            kind(**{field: value})
+
+
+@pytest.mark.parametrize("field", ["read", "max_body"])
+def test_a_route_names_a_number_that_no_float_can_hold(field: str) -> None:
+    with pytest.raises(ValueError, match=f"^{field} must be a number that is "):
+        Route("/", frozenset(), {field: 10**400})
+
+
 @pytest.mark.parametrize("field", ["body_min_rate", "ws_ping"])
 def test_what_cannot_be_off_is_not_said_to_be(field: str) -> None:
     with pytest.raises(TypeError, match=f"^{field} must be a number that is greater than 0, not 'off'$"):

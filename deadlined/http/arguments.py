@@ -21,7 +21,8 @@ WHOLE: Final = (int,)
 
 def require_types(kind: Any, wanted: Mapping[str, tuple[type | tuple[type, ...], str]]) -> None:
     """Let the dataclass `kind` raise a TypeError, with the name of the field, for an argument that is of no type that
-    `wanted` has for it. The text there says what is allowed. A bool is no number."""
+    `wanted` has for it, and a ValueError for a number that no float can hold. The text there says what is allowed. A
+    bool is no number."""
     init = kind.__init__
     names = [field.name for field in fields(kind)]
 
@@ -31,6 +32,16 @@ def require_types(kind: Any, wanted: Mapping[str, tuple[type | tuple[type, ...],
             types, allowed = wanted.get(name, (object, ""))
             if not isinstance(value, types) or (isinstance(value, bool) and types in (NUMBER, WHOLE)):
                 raise TypeError(f"{name} must be {allowed}, not {value!r}")
+            if types == NUMBER and _is_no_float(value):
+                raise ValueError(f"{name} must be {allowed}; this one is too large for a float")
         init(self, *args, **kwargs)
 
     kind.__init__ = checked
+
+
+def _is_no_float(value: Any) -> bool:
+    try:
+        float(value)
+    except OverflowError:
+        return True
+    return False
