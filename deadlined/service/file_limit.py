@@ -12,9 +12,27 @@ from __future__ import annotations
 
 import resource
 from contextlib import suppress
+from typing import Final
+
+from .errors import StartupError
+
+# The least limit with which a server is begun: an event loop, its pipes and the sockets of a service are about 20, and
+# what fails without a descriptor in their making names no limit; libuv even aborts the process
+LEAST: Final = 32
 
 # the soft and the hard limit before they were raised, None if they were not
 _before: tuple[int, int] | None = None
+
+
+def require_file_limit() -> None:
+    """Raise StartupError if the hard limit of open files is too low to begin."""
+    with suppress(ValueError, OSError):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if hard != resource.RLIM_INFINITY and hard < LEAST:
+            raise StartupError(
+                f"this process may open {hard} files, and needs {LEAST}, and one more for each connection: raise the "
+                "limit (RLIMIT_NOFILE, `ulimit -n`, systemd's LimitNOFILE=)"
+            )
 
 
 def raise_file_limit() -> None:

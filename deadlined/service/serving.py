@@ -23,7 +23,7 @@ from .config.conflicts import conflicts
 from .content import Content
 from .entries import Layout
 from .errors import WRONG_ARGUMENTS, StartupError, cannot_start
-from .file_limit import raise_file_limit
+from .file_limit import raise_file_limit, require_file_limit
 from .hangup import Hangup
 from .link import Link
 from .listening import with_chosen_ports
@@ -54,6 +54,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     out = guard_standard_streams()
     layout, log = open_log(config.log_format, config.log_level, out)
     with _failure_logged(log):
+        require_file_limit()
         role = _role(configuration, log, alone)
     if isinstance(role, int):
         return role

@@ -81,3 +81,24 @@ def test_a_system_that_refuses_what_a_start_needs_is_told_as_its_failure(
     lines = [json.loads(line) for line in completed.stdout.splitlines()]
     assert [line["why"] for line in lines if line["event"] == "startup failed"] == [why]
     assert not (tmp_path / "socket").exists()
+
+
+LOW_LIMIT = """
+import resource
+
+resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
+"""
+
+
+@pytest.mark.parametrize("loop", ["trio", "asyncio", "uvloop"])
+@pytest.mark.parametrize("limit", [8, 13, 31])
+def test_too_few_files_are_told_by_their_limit(tmp_path: Path, loop: str, limit: int) -> None:
+    (tmp_path / "sitecustomize.py").write_text(LOW_LIMIT.format(limit=limit))
+    (tmp_path / "app.py").write_text("async def app(scope, receive, send):\n    raise NotImplementedError\n")
+    path = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
+    completed = run("serve", "app:app", "--uds", "socket", "--loop", loop, cwd=tmp_path, PYTHONPATH=path)
+    assert completed.returncode == 1
+    assert completed.stderr.startswith(f"Error: this process may open {limit} files, and needs 32, and one more for ")
+    assert len(completed.stderr.splitlines()) == 1
+    (line,) = (json.loads(line) for line in completed.stdout.splitlines())
+    assert line["event"] == "startup failed"
