@@ -30,6 +30,7 @@ from .state import (
     CLOSED,
     DEAD,
     ENDED,
+    FINISHING,
     HANDSHAKE,
     HEAD,
     IDLE,
@@ -206,8 +207,13 @@ class ConnectionBase(ExchangeHost):
 
     @property
     def loses_nothing(self) -> bool:
-        """True between two requests, and in a graceful close once all of the last response was sent."""
-        return self.phase is Phase.IDLE if self._closing is None else not self.output.size
+        """True before the first byte of a request, and once all of a response was sent whose handler has left: the rest
+        of its body may still come, or the close be under way."""
+        if self._closing is not None:
+            return not self.output.size
+        if self._exchange is not None:
+            return self.state == FINISHING and self._exchange.response == SENT
+        return self.phase is Phase.IDLE or (self.state in (HANDSHAKE, HEAD) and not self.reader.buffered)
 
     # implements ExchangeHost
 
@@ -247,18 +253,6 @@ class ConnectionBase(ExchangeHost):
     def refused(self, bad: BadRequest) -> None:
         response = NONE if self._exchange is None else self._exchange.response
         self._perform(policy.on_refusal(bad, response), bad.detail)
-
-    def lost(self, reason: Reason) -> None:
-        self._end(reason)
-        if self._exchange is not None:
-            self._reset_part(self._exchange)
-
-    def _reset_part(self, exchange: Exchange) -> None:
-        """Reset the connection if it would end a response in the middle of a body that nothing else ends: its peer,
-        which may still read, would take the part for the whole."""
-        if exchange.writer.ends_by_close and not exchange.writer.complete:
-            self.output.discard()
-            self.conn.abort()
 
     # its state and its end
 

@@ -47,6 +47,18 @@ class PeerConnection(ConnectionBase):
             self._watched = False
             self.conn.cancel_call()
 
+    def lost(self, reason: Reason) -> None:
+        self._end(reason)
+        if self._exchange is not None:
+            self._reset_part(self._exchange)
+
+    def _reset_part(self, exchange: Exchange) -> None:
+        """Reset the connection if it would end a response in the middle of a body that nothing else ends: its peer,
+        which may still read, would take the part for the whole."""
+        if exchange.writer.ends_by_close and not exchange.writer.complete:
+            self.output.discard()
+            self.conn.abort()
+
     def _check_peer(self) -> None:
         """Watch the peer. If it has reset the connection, cut the handler at once. If it has ended its side, which may
         be a half-close, give the handler DISCONNECT_GRACE to answer. Do nothing for a handler that waits in a receive

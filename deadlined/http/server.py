@@ -333,8 +333,10 @@ class HttpServer(ConnectionOwner):
             connection.drain(self._host.clock.now())
 
     def _reset_rest(self) -> None:
-        """Reset what is left at the drain's deadline. `serve` closes what loses nothing."""
-        self._was_cut = bool(self._background) or not all(one.loses_nothing for one in self._connections)
+        """Reset what is left at the drain's deadline. `serve` closes what loses nothing, which no drain has cut."""
+        late = 0.0 if self._drain.until == -INF else self._host.clock.now() - self._drain.until
+        self._was_cut = bool(self._background)
         for connection in list(self._connections):
-            late = 0.0 if self._drain.until == -INF else self._host.clock.now() - self._drain.until
-            connection.expired(RULES["drain"], late)
+            cut = not connection.loses_nothing
+            self._was_cut = self._was_cut or cut
+            connection.expired(RULES["drain" if cut else "idle"], late)

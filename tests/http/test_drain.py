@@ -16,7 +16,7 @@ from deadlined.http import Exchange, HttpServer, Phase, Reason
 from deadlined.http.policy import IDLE_GRACE, REUSE_GRACE
 from deadlined.http.settings import Handler
 from tests.support.handlers import HUGE, never, slow
-from tests.support.http import GET, LAST_GET, Client, Seen, answer, hello, only, serving
+from tests.support.http import GET, LAST_GET, Client, Seen, Site, answer, hello, only, post, serving
 from tests.support.net import LOCALHOST
 from tests.support.parsers import Choice
 
@@ -412,3 +412,57 @@ async def test_a_second_request_of_a_drain_is_not_awaited_for_long(autojump_cloc
         assert trio.current_time() == 1.0 + REUSE_GRACE
         assert (await asks.response()).closes
         assert await asks.end() == "eof"
+
+
+async def begun(kind: str, site: Site) -> Client:
+    """Return a client that has begun nothing, or to whom nothing is owed any more."""
+    client = await site.connect(tls=False)
+    if kind in ("idle", "answered"):
+        await client.send(GET if kind == "idle" else post(100_000))
+        assert (await client.response()).status == 200
+    await wait_all_tasks_blocked()
+    return client
+
+
+@pytest.mark.parametrize(
+    ("kind", "tls"), [("new", False), ("new", True), ("idle", False), ("answered", False)], ids=lambda one: str(one)
+)
+async def test_what_loses_nothing_is_not_cut_by_a_second_signal(
+    kind: str, tls: bool, autojump_clock: MockClock
+) -> None:
+    async with serving(timeouts=only(idle=75, drain=30), tls=tls) as site:
+        client = await begun(kind, site)
+        site.server.shutdown()
+        site.server.cut()
+        assert await client.end() == "eof"
+        assert await site.reason() is Reason.DONE
+        assert not site.server.was_cut
+
+
+async def test_a_request_that_has_begun_is_cut_by_a_second_signal(autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(idle=75, drain=30)) as site:
+        client = await site.connect()
+        await client.send(GET[:5])
+        await wait_all_tasks_blocked()
+        site.server.shutdown()
+        site.server.cut()
+        assert await client.end() == "reset"
+        assert await site.reason() is Reason.DRAIN_TIMEOUT
+        assert site.server.was_cut
+
+
+async def test_a_handler_that_reads_on_after_its_answer_is_cut(autojump_clock: MockClock) -> None:
+    async def reads_on(exchange: Exchange) -> None:
+        await answer(exchange)
+        while await exchange.receive():
+            pass
+
+    async with serving(reads_on, only(drain=30)) as site:
+        client = await site.connect()
+        await client.send(post(100_000))
+        assert (await client.response()).status == 200
+        await wait_all_tasks_blocked()
+        site.server.shutdown()
+        site.server.cut()
+        await site.ended()
+        assert site.server.was_cut
