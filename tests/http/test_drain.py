@@ -425,7 +425,7 @@ async def begun(kind: str, site: Site) -> Client:
 
 
 @pytest.mark.parametrize(
-    ("kind", "tls"), [("new", False), ("new", True), ("idle", False), ("answered", False)], ids=lambda one: str(one)
+    ("kind", "tls"), [("new", False), ("new", True), ("idle", False), ("answered", False)], ids=str
 )
 async def test_what_loses_nothing_is_not_cut_by_a_second_signal(
     kind: str, tls: bool, autojump_clock: MockClock
