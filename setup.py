@@ -104,6 +104,8 @@ COMPILED = [
     "http/worker.py",
     "http/wire",
     "asgi/budget.py",
+    "asgi/channel.py",
+    "asgi/extension.py",
     "asgi/handler.py",
     "asgi/messages.py",
     "asgi/websocket.py",
