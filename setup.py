@@ -72,6 +72,7 @@ COMPILED = [
     "http/connection.py",
     "http/counts.py",
     "http/dates.py",
+    "http/ending.py",
     "http/exchange.py",
     "http/facts.py",
     "http/handling.py",

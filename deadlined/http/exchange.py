@@ -1,7 +1,8 @@
 """One request and its response, as a handler sees them.
 
-An exchange makes no task, cancel scope or timer. `facts.py` has how far it has come, `receiving.py` how its request is
-received; here is the response. Each send has a deadline, and so has the response as a whole.
+An exchange makes no task, cancel scope or timer. `facts.py` has how far it has come, `ending.py` how it ends,
+`receiving.py` how its request is received. Here are the response, and the deadlines that a handler sets. Each send has
+a deadline, and so has the response as a whole.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .output import LIMIT
 from .policy import DISCONNECT_GRACE, RULES, Rule, output_deadline
 from .receiving import DISCARD, ReceivingExchange
 from .seams import Upgraded
-from .state import DEAD, DONE, EXPECT_100, LIVE, SENT, Refusal
+from .state import DEAD, DONE, EXPECT_100, LIVE, SENT, Phase, Refusal
 from .timeouts import INF, Limits, Timeouts
 from .tls_facts import TlsFacts
 from .wire import CONTINUE, Headers
@@ -91,6 +92,40 @@ class Exchange(ReceivingExchange):
     def ws_compression(self) -> bool:
         """True if a websocket may compress its messages."""
         return self._host.ws_compression
+
+    def set_read_deadline(self, when: float) -> None:
+        """Make receiving the body fail at `when`, in place of the deadlines `read` and `body_*`. Raise ValueError for
+        NaN, RuntimeError outside of the event loop."""
+        self._read_by = self._checked(when)
+        # a receive that `end_waits` has woken goes on in a later step, and would wait again
+        receives = self._receiving and not self._waits_end
+        if self._link == LIVE and (receives or self.upgraded):
+            self._host.move(Phase.BODY, self._read_by)
+
+    def set_write_deadline(self, when: float) -> None:
+        """Make sending fail at `when`, in place of the deadlines `write` and `write_*`. Raise ValueError for NaN,
+        RuntimeError outside of the event loop."""
+        self._write_by = self._checked(when)
+        if self._link == LIVE:
+            self._host.move(Phase.WRITE, self._write_by)
+
+    def set_handler_deadline(self, when: float) -> None:
+        """Have the handler cancelled at `when`, in place of the deadline `handler`. One whose peer has left has no more
+        time than that leaves it. Raise ValueError for NaN, RuntimeError outside of the event loop."""
+        self._own_deadline = self._checked(when)
+        if self.task is not None:
+            self.task.arm(self.deadline)
+        if self._link == LIVE:
+            self._host.move(Phase.HANDLER, self.deadline)
+
+    def _checked(self, when: float) -> float:
+        """Return `when`, or now if it has passed: nothing is late before. Raise ValueError and RuntimeError as the
+        setters do."""
+        if when != when:
+            raise ValueError("a deadline must not be NaN; use inf for none")
+        if not self._host.loop.runs_here():
+            raise RuntimeError("a deadline is set in the event loop; a thread does it by anyio.from_thread.run_sync")
+        return max(when, self._host.clock.now())
 
     def start(self, status: int, headers: Headers) -> None:
         """Begin the response. The head is sent with the first piece of the body, or alone once the handler has been

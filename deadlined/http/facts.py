@@ -1,6 +1,8 @@
 """What is known of an exchange: how far its request and its response have come, and its link to the connection.
 
-The connection is an `ExchangeHost` here, and the task that runs the handler a `HandlerTask` (`seams.py`).
+All of its state is here, with the questions that can be asked of it. The derived classes change it: `ending.py`,
+`receiving.py`, `exchange.py`. The connection is an `ExchangeHost` here, and the task that runs the handler a
+`HandlerTask` (`seams.py`).
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..runtime import Event
-from .policy import DISCONNECT_GRACE, handler_deadline
+from .policy import handler_deadline
 from .seams import ExchangeHost, HandlerTask
 from .state import DONE, EXPECT_100, LIVE, NONE, OPEN, SENT, STARTED, is_detachable, is_reusable
 from .timeouts import INF
@@ -21,7 +23,7 @@ LAST: Final = 2
 
 
 class ExchangeFacts:
-    """How far an exchange has come. An abstract base class; `receiving.py` derives from it."""
+    """How far an exchange has come. An abstract base class; `ending.py` derives from it."""
 
     __slots__ = (
         "_answered",
@@ -215,22 +217,6 @@ class ExchangeFacts:
     def reads(self) -> bool:
         """True while a task of the handler waits for bytes of the socket."""
         return self._receiving or self._watching
-
-    def count_others(self, more: int) -> None:
-        """Note that `more` tasks wait for the peer which a cancellation of the handler may not reach."""
-        self.others_wait += more
-        if more < 0 and self.ended:
-            self.note_told()
-
-    def note_told(self) -> None:
-        """Note that the calling task learns that the exchange has ended. The first call in a task which a cancellation
-        of the handler may not reach spares the handler for DISCONNECT_GRACE seconds."""
-        if self.spared_until == -INF and self.in_other_task:
-            self.spare()
-
-    def spare(self) -> None:
-        """Let nothing cancel the handler for DISCONNECT_GRACE seconds from now."""
-        self.spared_until = self._host.clock.now() + DISCONNECT_GRACE
 
     @property
     def in_other_task(self) -> bool:

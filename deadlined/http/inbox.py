@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..runtime import Host, Waiter
-from .facts import ExchangeFacts
+from .ending import EndingExchange
 from .policy import body_deadline
 from .timeouts import INF, Timeouts
 
@@ -57,7 +57,7 @@ class Inbox:
         self._messages.clear()
         self._size = 0
 
-    async def wait(self, host: Host, exchange: ExchangeFacts) -> None:
+    async def wait(self, host: Host, exchange: EndingExchange) -> None:
         """Sleep until `wake` is called, and have `exchange` note that. A checkpoint. A cancellation takes nothing from
         the queue."""
         waiter = host.waiter()

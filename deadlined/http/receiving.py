@@ -1,4 +1,4 @@
-"""The receiving half of an exchange: its deadlines, the body, and the watch for the peer's leaving.
+"""The receiving half of an exchange: the body, its deadline, and the watch for the peer's leaving.
 
 A receive ends by the deadline of the body. Errors of the socket reach the handler as `Disconnected`; so does a receive
 after the connection has gone on without the handler, unless the body was complete.
@@ -11,9 +11,9 @@ from typing import Final
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError
 from ..runtime import Event, checkpoint
+from .ending import EndingExchange
 from .errors import OVER, BadRequest, Disconnected
-from .facts import ExchangeFacts
-from .policy import DISCONNECT_GRACE, LINGER, RULES, Rule, body_deadline
+from .policy import LINGER, RULES, Rule, body_deadline
 from .state import (
     DEAD,
     DETACHED,
@@ -29,10 +29,6 @@ from .state import (
 from .timeouts import INF
 from .transport import RECEIVE_SIZE
 
-# steps of the event loop that a handler has to leave the socket once its waits have ended. On asyncio a cancellation
-# takes two steps to pass from a task to its child
-_STEPS_TO_LEAVE: Final = 16
-
 # bytes of an unread body that are discarded so that the connection can be used again; as many as Go discards
 DISCARD: Final = 256 * 1024
 
@@ -42,44 +38,10 @@ LONG: Final = 64 * 1024
 LONG_RECEIVE: Final = 256 * 1024
 
 
-class ReceivingExchange(ExchangeFacts):
+class ReceivingExchange(EndingExchange):
     """An exchange that receives. An abstract base class; `exchange.py` derives from it."""
 
     __slots__ = ()
-
-    def set_read_deadline(self, when: float) -> None:
-        """Make receiving the body fail at `when`, in place of the deadlines `read` and `body_*`. Raise ValueError for
-        NaN, RuntimeError outside of the event loop."""
-        self._read_by = self._checked(when)
-        # a receive that `end_waits` has woken goes on in a later step, and would wait again
-        receives = self._receiving and not self._waits_end
-        if self._link == LIVE and (receives or self.upgraded):
-            self._host.move(Phase.BODY, self._read_by)
-
-    def set_write_deadline(self, when: float) -> None:
-        """Make sending fail at `when`, in place of the deadlines `write` and `write_*`. Raise ValueError for NaN,
-        RuntimeError outside of the event loop."""
-        self._write_by = self._checked(when)
-        if self._link == LIVE:
-            self._host.move(Phase.WRITE, self._write_by)
-
-    def set_handler_deadline(self, when: float) -> None:
-        """Have the handler cancelled at `when`, in place of the deadline `handler`. One whose peer has left has no more
-        time than that leaves it. Raise ValueError for NaN, RuntimeError outside of the event loop."""
-        self._own_deadline = self._checked(when)
-        if self.task is not None:
-            self.task.arm(self.deadline)
-        if self._link == LIVE:
-            self._host.move(Phase.HANDLER, self.deadline)
-
-    def _checked(self, when: float) -> float:
-        """Return `when`, or now if it has passed: nothing is late before. Raise ValueError and RuntimeError as the
-        setters do."""
-        if when != when:
-            raise ValueError("a deadline must not be NaN; use inf for none")
-        if not self._host.loop.runs_here():
-            raise RuntimeError("a deadline is set in the event loop; a thread does it by anyio.from_thread.run_sync")
-        return max(when, self._host.clock.now())
 
     async def receive(self) -> bytes:
         """Receive the next piece of the body, b"" after its end.
@@ -174,62 +136,6 @@ class ReceivingExchange(ExchangeFacts):
         except (BrokenResourceError, ClosedResourceError):
             return False
         return reader.holds_last_chunk and reader.buffered <= DISCARD
-
-    def detach(self) -> None:
-        """Note that the connection goes on without the handler. Deadlines that the handler sets from now on do not
-        apply to the connection. A dead exchange stays dead."""
-        if self._link == LIVE:
-            self._link = DETACHED
-
-    def end_waits(self) -> None:
-        """Wake the tasks that wait for bytes of the peer, in `receive` and `wait_disconnected`."""
-        self._waits_end = True
-        self._host.transport.conn.set_read_deadline(-INF)
-
-    async def end_reads(self) -> None:
-        """End what tasks of the handler, which has left, wait for: from now on the connection reads. Do nothing once
-        the socket is closed, which has ended them."""
-        if self.reads and self._host.transport.conn.socket.fileno() >= 0:
-            self.end_waits()
-            await self.let_leave()
-
-    async def let_leave(self) -> None:
-        """Let the tasks leave the socket whose waits for bytes have ended, or that were cancelled."""
-        for _ in range(_STEPS_TO_LEAVE):
-            await checkpoint()
-            if not self.reads:
-                return
-
-    def kill(self, status: int = 0) -> None:
-        """Make a live exchange a dead one: its receives and sends raise Disconnected from now on. A detached one stays
-        detached. `status`: what the server answers instead of the handler, 0 if nothing."""
-        if self._link == LIVE:
-            self._link = DEAD
-            if self._sending:
-                self._host.output.wake_senders()
-        self._server_status = status or self._server_status
-        if self._answered is not None:
-            self._answered.set()
-
-    def tell_others(self) -> None:
-        """End the exchange for a handler that is to be cancelled, if a task waits for the peer which the cancellation
-        may not reach: what that task receives tells the handler, which is spared for DISCONNECT_GRACE seconds.
-
-        Many frameworks of asyncio wait for two tasks, one that receives and one that answers. Who ends first has the
-        other one cancelled. A cancellation of what waits for them would leave both running.
-        """
-        if not self.others_wait:
-            return
-        self.spare()
-        if self._link == DETACHED:
-            # one that waits for the sends of a complete response, which leaves all the same
-            self._ends_listening = True
-            self._host.output.wake_senders()
-        elif not self.upgraded:
-            self.kill()
-            # a socket that is closed has ended the waits
-            if not self._waits_end and self._host.transport.conn.socket.fileno() >= 0:
-                self.end_waits()
 
     async def _next_piece(self) -> bytes:
         """Return the next piece of the body from the parser, and receive until there is one. b"" at the end."""
@@ -352,25 +258,6 @@ class ReceivingExchange(ExchangeFacts):
         self.kill()
         self.tell()
         raise Disconnected(f"the peer is gone ({reason})") from cause
-
-    def tell(self) -> None:
-        """Note that the handler learns, by a receive or a send, that the peer is gone or its body invalid or late:
-        unless it has given the whole response, it has DISCONNECT_GRACE to return. If the exchange is dead, the
-        connection waits for the handler no longer."""
-        self._told = True
-        if not self.writer.complete:
-            self.end_soon()
-        if self._link == DEAD and self.task is not None:
-            self.task.not_needed()
-
-    def end_soon(self, grace: float = DISCONNECT_GRACE) -> None:
-        """Have the handler cancelled if it has not returned in `grace` seconds, wherever it moves its deadline. No
-        effect if an earlier call leaves it less, or without `cancel_on_disconnect`."""
-        when = self._host.clock.now() + grace
-        if self._host.cancel_on_disconnect and when < self._leave_by:
-            self._leave_by = when
-            if self.task is not None:
-                self.task.arm(self.deadline)
 
     async def _send_continue(self) -> None:
         """Invite the body with `100 Continue`."""
