@@ -79,6 +79,7 @@ COMPILED = [
     "http/handshake.py",
     "http/heads.py",
     "http/inbox.py",
+    "http/late_sends.py",
     "http/liveness.py",
     "http/output.py",
     "http/owner.py",

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..http import Disconnected, Exchange, ResponseError, UpgradeRefused, WebSocket, open_frames
 from ..http.errors import OVER
-from ..http.policy import DISCONNECT_GRACE
+from ..http.late_sends import LateSends
 from ..http.state import DEAD
-from ..http.timeouts import INF
 from ..runtime import Event, checkpoint, current_time
 from .messages import DONE, App, Message, Scope, Sender, copied, start
 
@@ -93,10 +92,9 @@ class WebSocketChannel(Sender):
         "_accepting",
         "_connected",
         "_denied",
-        "_dropped",
         "_exchange",
         "_frames",
-        "_late_since",
+        "_late",
         "_watch_ended",
         "_websocket",
         "receives",
@@ -119,9 +117,8 @@ class WebSocketChannel(Sender):
         self._watch_ended: Event | None = None
         # True while the application runs and has asked for a message of its client: a receive tells it of the end
         self.receives: bool = False
-        # how many messages to a client that is gone were dropped, and when the first was
-        self._dropped = 0
-        self._late_since = INF
+        # messages to a client that is gone
+        self._late = LateSends()
 
     @property
     def ended(self) -> bool:
@@ -213,11 +210,7 @@ class WebSocketChannel(Sender):
     def _may_drop(self) -> bool:
         """Return True if a message to a client that is gone is dropped: _MOST_DROPPED, for DISCONNECT_GRACE seconds
         after the first, while the application receives, and so is told."""
-        now = current_time()
-        self._dropped += 1
-        self._late_since = min(self._late_since, now)
-        in_time = now <= self._late_since + DISCONNECT_GRACE
-        return self.receives and in_time and self._dropped <= _MOST_DROPPED
+        return self._late.count(current_time(), _MOST_DROPPED) and self.receives
 
     def _send_before(self, kind: str, event: dict[str, Any]) -> Awaitable[None]:
         """Send what may come instead of an accepted websocket, or accept it."""

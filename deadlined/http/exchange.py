@@ -13,8 +13,9 @@ from ..runtime import checkpoint
 from .draining import Draining
 from .errors import OVER, Disconnected, ResponseError
 from .facts import LAST, PIECE
+from .late_sends import LateSends
 from .output import LIMIT
-from .policy import DISCONNECT_GRACE, RULES, Rule, output_deadline
+from .policy import RULES, Rule, output_deadline
 from .receiving import DISCARD, ReceivingExchange
 from .seams import Upgraded
 from .state import DEAD, DONE, EXPECT_100, LIVE, SENT, Phase, Refusal
@@ -215,15 +216,19 @@ class Exchange(ReceivingExchange):
         """Count a send after the peer has gone. Return True if the send is done, False if the caller must await
         `finish_send`. Raise Disconnected without `quiet_sends`, after a complete response, once the handler has left,
         for the 33rd, and DISCONNECT_GRACE seconds after the first."""
-        now = self._host.clock.now()
-        self._late_since = min(self._late_since, now)
-        self._late_sends += 1
+        if self._late is None:
+            self._late = LateSends()
+        in_time = self._late.count(self._host.clock.now(), 2 * _MOST_LATE)
         # a handler that has left is not cancelled any more, but tasks that it has started may go on
         runs = self.task is not None
-        too_late = self._late_sends > 2 * _MOST_LATE or now > self._late_since + DISCONNECT_GRACE
-        if not (self.quiet_sends and runs) or self.writer.complete or too_late:
+        if not (self.quiet_sends and runs and in_time) or self.writer.complete:
             raise Disconnected(OVER)
-        return self._late_sends <= _MOST_LATE
+        return not self._late_sends_yield
+
+    @property
+    def _late_sends_yield(self) -> bool:
+        """True once so many late sends were made that each lets others run."""
+        return self._late is not None and self._late.number > _MOST_LATE
 
     @property
     def waits_for_peer(self) -> bool:
@@ -251,7 +256,7 @@ class Exchange(ReceivingExchange):
             if self._link == LIVE and not (self._watching or self._receiving):
                 # the peer was not watched meanwhile: this send would have noticed that it is gone
                 self._host.watch_peer()
-        elif self._link != DEAD or not self.quiet_sends or self._late_sends > _MOST_LATE:
+        elif self._link != DEAD or not self.quiet_sends or self._late_sends_yield:
             self._yielding += 1
             try:
                 await checkpoint()

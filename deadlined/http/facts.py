@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..runtime import Event
+from .late_sends import LateSends
 from .policy import handler_deadline
 from .seams import ExchangeHost, HandlerTask
 from .state import DONE, EXPECT_100, LIVE, NONE, OPEN, SENT, STARTED, is_detachable, is_reusable
@@ -32,8 +33,7 @@ class ExchangeFacts:
         "_ends_listening",
         "_given_up",
         "_host",
-        "_late_sends",
-        "_late_since",
+        "_late",
         "_leave_by",
         "_link",
         "_own_deadline",
@@ -110,9 +110,8 @@ class ExchangeFacts:
         # set by who wants it: a send that waits when the peer is lost, or that comes soon after, returns, and the
         # handler is cancelled as one that waits for something else
         self.quiet_sends: bool = False
-        # sends that came when the peer was gone, and when the first did
-        self._late_sends = 0
-        self._late_since = INF
+        # sends that came when the peer was gone; made when needed
+        self._late: LateSends | None = None
         # tasks that wait in a send for the peer; whose send was cancelled while it waited: NO_PIECE, a PIECE, the LAST
         self._sending = 0
         self._given_up: int = NO_PIECE
