@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import random
-from functools import partial
 
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, ClosedResourceError, Conn
@@ -21,7 +20,7 @@ from . import policy
 from .dates import DateLine
 from .errors import BadRequest, Disconnected, ResponseCut, UnfinishedResponseError
 from .exchange import Exchange
-from .handling import run_handler
+from .handling import log_failure, run_handler
 from .handshake import TlsHandshake
 from .owner import ConnectionOwner, ConnectionTask
 from .policy import RULES
@@ -40,7 +39,6 @@ from .state import (
     REQUEST_READ,
     RUNNING,
     SENT,
-    STARTED,
     UNATTENDED,
     UPGRADED,
     Phase,
@@ -176,7 +174,7 @@ class Connection(UpgradedConnection):
         self.output.flush()
         stopped = self.draining and isinstance(error, UnfinishedResponseError)
         cut = error if isinstance(error, ResponseCut) else None
-        self._report_failure(exchange, error, stopped)
+        log_failure(exchange, error, stopped)
         if self.state == UPGRADED and self._upgraded is not None:
             # it may be what another handler does after its response, to an earlier request
             if exchange.upgraded:
@@ -333,29 +331,6 @@ class Connection(UpgradedConnection):
         self._leaving = False
         self.watch_peer()
         return exchange
-
-    def _report_failure(self, exchange: Exchange, error: BaseException, stopped: bool) -> None:
-        """Log how the handler has failed. `stopped`: it has returned in a drain, before its response was complete."""
-        if stopped and exchange.response == STARTED:
-            tell = partial(report, logging.INFO, "%s was ended by the application for the drain", exchange.request.line)
-        else:
-            # what was logged where it was found, the operator's Ctrl-C, or a consequence of the disconnect
-            quiet = isinstance(error, (ResponseCut, KeyboardInterrupt)) or self._is_consequence(exchange, error)
-            level = logging.DEBUG if quiet else logging.ERROR
-            tell = partial(report, level, "%s failed", exchange.request.line, error=error)
-        if exchange.task is None:
-            tell()
-        else:
-            # loggers find there what the application says of its request
-            exchange.task.call_in_context(tell)
-
-    def _is_consequence(self, exchange: Exchange, error: BaseException) -> bool:
-        """Tell if a handler has most likely failed because its exchange is dead, or it was told that its body is cut.
-        One that is left alone when its client leaves notices that only by what it cannot receive; what else it raises,
-        it would have raised anyway."""
-        if exchange.link != DEAD and not exchange.was_told:
-            return False
-        return self.cancel_on_disconnect or isinstance(error, Disconnected) or not exchange.body_done
 
     def _detach(self, exchange: Exchange) -> None:
         """Go on in another task and leave the handler behind in this one."""

@@ -1,15 +1,19 @@
-"""One run of a handler in the task of its connection: what it raises is passed on, what it abandons is closed."""
+"""One run of a handler in the task of its connection: what it raises is passed on, what it abandons is closed, and how
+it has failed is logged."""
 
 from __future__ import annotations
 
+import logging
 import traceback
+from functools import partial
 
 from .base import ConnectionBase
-from .errors import UnfinishedResponseError, is_disconnect
+from .errors import Disconnected, ResponseCut, UnfinishedResponseError, is_disconnect
 from .exchange import Exchange
 from .owner import ConnectionTask
+from .reporting import report
 from .settings import Handler
-from .state import DEAD
+from .state import DEAD, STARTED
 
 
 async def run_handler(task: ConnectionTask, handler: Handler, exchange: Exchange, connection: ConnectionBase) -> None:
@@ -56,3 +60,29 @@ def _tell_failure(connection: ConnectionBase, exchange: Exchange, error: BaseExc
     # it may be the disconnect of another client, to which the handler has sent something
     if not (exchange.ended and is_disconnect(error)):
         connection.handler_failed(exchange, error)
+
+
+def log_failure(exchange: Exchange, error: BaseException, stopped: bool) -> None:
+    """Log how the handler of `exchange` has failed. `stopped`: it has returned in a drain, before its response was
+    complete."""
+    if stopped and exchange.response == STARTED:
+        tell = partial(report, logging.INFO, "%s was ended by the application for the drain", exchange.request.line)
+    else:
+        # what was logged where it was found, the operator's Ctrl-C, or a consequence of the disconnect
+        quiet = isinstance(error, (ResponseCut, KeyboardInterrupt)) or _is_consequence(exchange, error)
+        level = logging.DEBUG if quiet else logging.ERROR
+        tell = partial(report, level, "%s failed", exchange.request.line, error=error)
+    if exchange.task is None:
+        tell()
+    else:
+        # loggers find there what the application says of its request
+        exchange.task.call_in_context(tell)
+
+
+def _is_consequence(exchange: Exchange, error: BaseException) -> bool:
+    """Tell if a handler has most likely failed because its exchange is dead, or it was told that its body is cut. One
+    that is left alone when its client leaves notices that only by what it cannot receive; what else it raises, it would
+    have raised anyway."""
+    if exchange.link != DEAD and not exchange.was_told:
+        return False
+    return exchange.cancel_on_disconnect or isinstance(error, Disconnected) or not exchange.body_done
