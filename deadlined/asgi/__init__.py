@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .handler import App, AsgiHandler, DeadlinesExtension, check_root_path
 from .lifespan import Lifespan, LifespanFailed
-from .server import AsgiServer, ServerOptions, serve
+from .options import ServerOptions
+from .server import AsgiServer, serve
 
 __all__ = [
     "App",

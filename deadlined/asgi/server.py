@@ -13,66 +13,22 @@ Cost       Two tasks per server, and three groups.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from ssl import SSLContext
 from types import SimpleNamespace, TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import Any, Final, Unpack
 
-from ..http import REUSE_GRACE, HttpServer, Limits, Observer, Route, Timeouts
+from ..http import REUSE_GRACE, HttpServer
 from ..http.transport import server_address_of
-from ..net import Listener, open_tcp_listeners, open_unix_listener
+from ..net import Listener
 from ..net.inheritance import closed_in_children
 from ..runtime import Event, Group, current_time, open_group, protected_from_interrupts
 from .handler import App, AsgiHandler
 from .lifespan import LEAST_GRACE, Lifespan, LifespanFailed
-
-if TYPE_CHECKING:
-    # loaded only where proxies are trusted
-    from ..http.forwarded import TrustedProxies
-
-# the options that say where to listen, and those of the handler; all others are the HTTP server's
-_PLACE: Final = ("host", "port", "uds", "listeners")
-_HANDLER: Final = ("root_path", "trust_deadline_headers")
-_PROXIES: Final = ("trusted_proxies", "forwarded_fields")
+from .options import ServerOptions, SortedOptions
 
 # seconds after the drain's deadline for requests to clean up, with all that the application has
 OVERDUE: Final = 1.0
-
-
-class ServerOptions(TypedDict, total=False):
-    """The options of `AsgiServer` and `serve`, all by keyword. They mean what the same options of `deadlined serve` do.
-
-    Where to listen: `host` ("127.0.0.1"; an empty one is all interfaces) and `port` (8000; 0 lets the system choose);
-    or `uds`, the path of a unix socket; or `listeners`, which the server closes at its end.
-
-    Of the application: `lifespan` ("auto"), or "on" if it must start without an error, or "off" to tell it nothing;
-    `root_path` (""), where a proxy has mounted it; `trusted_proxies` (none), addresses and networks
-    whose `Forwarded` and `X-Forwarded-*` fields are believed, "unix" for unix sockets; `forwarded_fields` ("both"), or
-    "forwarded" or "x-forwarded" if they write only these; `trust_deadline_headers` (False).
-
-    Of the HTTP server, as `HttpServer` takes them: `timeouts`, `limits`, `routes`, `ssl_context`, `observer`, `parser`,
-    `cancel_on_disconnect`, `ws_compression`.
-    """
-
-    host: str
-    port: int
-    uds: str | Path
-    listeners: Iterable[Listener]
-    lifespan: str
-    root_path: str
-    trusted_proxies: Iterable[str]
-    forwarded_fields: str
-    trust_deadline_headers: bool
-    timeouts: Timeouts
-    limits: Limits
-    routes: Iterable[Route]
-    ssl_context: SSLContext
-    observer: Observer
-    parser: str
-    cancel_on_disconnect: bool
-    ws_compression: bool
 
 
 class AsgiServer:
@@ -95,17 +51,11 @@ class AsgiServer:
     """
 
     def __init__(self, app: App, **options: Unpack[ServerOptions]) -> None:
-        rest: dict[str, Any] = dict(options)
-        if unknown := sorted(rest.keys() - ServerOptions.__annotations__):
-            raise TypeError(f"there is no option {unknown[0]!r}: choose of {', '.join(ServerOptions.__annotations__)}")
         if not callable(app):
             raise TypeError(f"an AsgiServer needs an ASGI application, not {app!r}: import it, and give the object")
         self._app = app
-        self._place = _taken(rest, _PLACE)
-        self._proxies = _proxies(**_taken(rest, _PROXIES))
-        self._of_handler = _taken(rest, _HANDLER)
-        self._of_http = rest
-        self._lifespan = Lifespan(app, mode=rest.pop("lifespan", "auto"))
+        self._options = SortedOptions(dict(options))
+        self._lifespan = Lifespan(app, mode=self._options.lifespan)
         self._http: HttpServer | None = None
         self._group: Group | None = None
         self._addresses: tuple[tuple[str, int | None], ...] = ()
@@ -164,7 +114,7 @@ class AsgiServer:
             raise RuntimeError("an AsgiServer serves once: make another one")
         self._group = open_group()
         self._http = self._made()
-        listeners = await _listen(**self._place)
+        listeners = await self._options.listen()
         self._addresses = tuple(filter(None, (server_address_of(each.socket.getsockname) for each in listeners)))
         await self._group.__aenter__()
         self._group.start_soon(self._run, listeners, self._http)
@@ -187,8 +137,8 @@ class AsgiServer:
 
     def _made(self) -> HttpServer:
         """Make the HTTP server. TypeError and ValueError for wrong options."""
-        handler = AsgiHandler(self._app, self._lifespan.state, trusted_proxies=self._proxies, **self._of_handler)
-        http = HttpServer(handler, before_wait=handler.before_wait, **self._of_http)
+        handler = AsgiHandler(self._app, self._lifespan.state, **self._options.handler)
+        http = HttpServer(handler, before_wait=handler.before_wait, **self._options.http)
         if http.timeouts.drain == math.inf:
             raise ValueError(
                 "timeouts.drain is inf: the end of the server waits for it, so give it a number of seconds"
@@ -303,48 +253,3 @@ def _repeats(error: BaseException, before: BaseException | None) -> bool:
     """Return True for a cancellation that comes again by itself: a scope of anyio cancels a task of asyncio in each
     step of the loop, with a text that names the scope."""
     return before is not None and type(error) is type(before) and bool(error.args) and error.args == before.args
-
-
-def _taken(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Take the options of these names out of `options`."""
-    return {name: options.pop(name) for name in names if name in options}
-
-
-def _proxies(trusted_proxies: Iterable[str] = (), forwarded_fields: str = "both") -> TrustedProxies | None:
-    if isinstance(trusted_proxies, str):
-        raise TypeError(f"trusted_proxies is several: write [{trusted_proxies!r}]")
-    trusted = tuple(trusted_proxies)
-    if not trusted:
-        if forwarded_fields != "both":
-            raise ValueError("forwarded_fields needs trusted_proxies")
-        return None
-    from ..http.forwarded import TrustedProxies
-
-    return TrustedProxies(trusted, forwarded_fields)
-
-
-async def _listen(
-    host: str | None = None,
-    port: int | None = None,
-    uds: str | Path | None = None,
-    listeners: Iterable[Listener] | None = None,
-) -> list[Listener]:
-    """Listen where the options say. ValueError if they say it in two ways, or `listeners` are none."""
-    ways = [host is not None or port is not None, uds is not None, listeners is not None]
-    if sum(ways) > 1:
-        raise ValueError("host and port, uds, and listeners are three ways to say where to listen: give one of them")
-    if listeners is not None:
-        return _checked(listeners)
-    if uds is not None:
-        return [await open_unix_listener(uds)]
-    return await open_tcp_listeners(8000 if port is None else port, host="127.0.0.1" if host is None else host or None)
-
-
-def _checked(listeners: Iterable[Listener]) -> list[Listener]:
-    found = list(listeners)
-    if not found:
-        raise ValueError("listeners is empty, so that nobody could connect: give at least one")
-    for each in found:
-        if not isinstance(each, Listener):
-            raise TypeError(f"listeners has a {type(each).__name__}: Listener.from_socket makes a Listener of a socket")
-    return found
