@@ -37,12 +37,12 @@ from ..terminal import START
 from .administered import bind_admin
 from .config import ServeConfig
 from .errors import CUT, FAILED, WRONG_ARGUMENTS, StartupError
+from .last_resort import MARGIN
 from .listening import open_sockets
 from .logs import Log
 from .notify import Notifier
 from .parent_death import fork
 from .signals import STOPS, StopSignals
-from .stopping import MARGIN
 from .waiting import at_once
 from .watching import CHANGED, LONGEST, watch
 

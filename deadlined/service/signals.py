@@ -15,8 +15,11 @@ from typing import Any
 
 from ..terminal import START, may_not_write
 
+# the signals that ask a process to stop in any case; SIGHUP may also ask it to read its configuration (`hangup.py`)
+ALWAYS_STOP = (signal.SIGTERM, signal.SIGINT)
+
 # the signals by which people, service managers and terminals end a process
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOPS = (*ALWAYS_STOP, signal.SIGHUP)
 
 # Signals that come within so many seconds of the first one belong to the same stop. `timeout` signals its command and
 # then its group, systemd what ExecStop has signalled; foreman, honcho and npm signal what has had the Ctrl-C of the

@@ -20,21 +20,16 @@ Cost       A start that is busy in C code, an import for example, notices the si
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from .children import children_get
-from .last_resort import exit_now
-from .signals import StopSignals
-
-# seconds after SIGTERM in which the process may end by itself
-MARGIN = 2.0
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from .last_resort import MARGIN, call_in_thread, exit_now
+from .signals import ALWAYS_STOP, StopSignals
 
 
 class Starting:
@@ -53,7 +48,7 @@ class Starting:
         end: Callable[[int], object] = exit_now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.replaced: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
+        self.replaced: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in ALWAYS_STOP}
         self.has_served = False
         self._supervised = supervised
         self._end = end
@@ -95,7 +90,7 @@ class Starting:
         handler but Python's own; so that has its place back when the loop begins. The signals wait until `in_run`: they
         would also interrupt the loop itself. KeyboardInterrupt as of `go_on`."""
         self.go_on()
-        self._held = {*_SIGNALS} - signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._held = {*ALWAYS_STOP} - signal.pthread_sigmask(signal.SIG_BLOCK, ALWAYS_STOP)
         try:
             self._give_interrupts_back()
             yield
@@ -119,7 +114,7 @@ class Starting:
         # Python notes an interrupt that has left a call of `exec`, which every dataclass takes, and would end the
         # process by SIGINT in the end. Another call clears the note
         exec("")
-        for number in _SIGNALS:
+        for number in ALWAYS_STOP:
             signal.signal(number, signal.SIG_IGN if self._supervised else self._end_at_once)
 
     def _end_at_once(self, number: int, frame: FrameType | None) -> None:
@@ -137,12 +132,7 @@ class Starting:
         if not callable(interrupt):
             # a shell starts its background jobs with SIGINT ignored
             self._end(0)
-        try:
-            watchdog = threading.Timer(MARGIN, self._end, (0,))
-            watchdog.daemon = True
-            watchdog.start()
-        except Exception:
-            # the process may have no more threads
+        if not call_in_thread(MARGIN, partial(self._end, 0)):
             self._end(0)
         if self._first is None:
             self._first = signal.SIGTERM

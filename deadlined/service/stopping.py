@@ -18,10 +18,8 @@ Cost       One sleeping thread during a drain. While the main thread is in one c
 from __future__ import annotations
 
 import math
-import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -33,14 +31,10 @@ from ..runtime import call_soon, cancelled_tasks
 from .children import children_get
 from .errors import FAILED
 from .hangup import Hangup
-from .last_resort import exit_now
-from .signals import StopSignals, ignore_stops
+from .last_resort import MARGIN, end_later, exit_now
+from .signals import ALWAYS_STOP, StopSignals, ignore_stops
 from .starting import replaced_by
-from .style import harmless
-from .tracebacks import is_of_application, is_of_package
-
-# seconds after the drain's deadline in which the process may end by itself
-MARGIN = 2.0
+from .unfinished import busy_place, waited_for
 
 # seconds for the end of Python: for threads of the application, and what it has told `atexit`. Sentry sends what it has
 # for two seconds; Docker kills ten seconds after its signal
@@ -49,11 +43,6 @@ EXIT_GRACE = 5.0
 # seconds since its last response for which a worker process that others replace keeps an idle connection: nobody waits
 # for its end. Half a second below the period of a client that asks every five seconds
 REPLACED_GRACE = 4.5
-
-# threads, processes or tasks that are named as what the end has waited for
-_NAMED = 10
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def reuse_grace(name: str, *, reloads: bool) -> float:
@@ -111,7 +100,7 @@ class Stopper:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Stopper:
-        for number in _SIGNALS:
+        for number in ALWAYS_STOP:
             self._before[number] = replaced_by(number, signal.signal(number, self._on_signal))
         children_get({**self._before, signal.SIGHUP: self._hangup.before})
         hung_up = partial(self._on_signal, signal.SIGHUP, None)
@@ -135,7 +124,7 @@ class Stopper:
         self._name = self._name or name
         drain = self._drain()
         if drain < math.inf:
-            _end_later(drain + MARGIN, partial(self._end_process, f"the drain of {drain:g} s"))
+            end_later(drain + MARGIN, partial(self._end_process, f"the drain of {drain:g} s"))
         self._call_soon(self._begin_drain)
 
     def served(self, code: int) -> None:
@@ -144,7 +133,7 @@ class Stopper:
         so."""
         self._earned = code
         if self._begun:
-            _end_later(EXIT_GRACE, partial(self._end_process, f"{EXIT_GRACE:g} s of the end of its drain"))
+            end_later(EXIT_GRACE, partial(self._end_process, f"{EXIT_GRACE:g} s of the end of its drain"))
 
     def __exit__(self, *_: object) -> None:
         self._left = True
@@ -174,7 +163,7 @@ class Stopper:
         the process still exists MARGIN seconds from now, it exits."""
         if not self._cut:
             self._cut = True
-            _end_later(MARGIN, partial(self._end_process, f"{MARGIN:g} s of another signal"))
+            end_later(MARGIN, partial(self._end_process, f"{MARGIN:g} s of another signal"))
         if not self._left:
             # else the event loop may be closed
             self._call_soon(end)
@@ -184,67 +173,8 @@ class Stopper:
 
     def _end_process(self, limit: str) -> None:
         try:
-            why = _main_place() or ("" if self._earned is None else _waited_for(self._cancelled_tasks()))
+            why = busy_place() or ("" if self._earned is None else waited_for(self._cancelled_tasks()))
             print(f"deadlined: the process did not end within {limit}; ending it{why}", file=sys.stderr, flush=True)
         finally:
             # also if stderr is closed or broken
             exit_now(FAILED if self._earned is None else self._earned)
-
-
-def _waited_for(tasks: list[str]) -> str:
-    """Name what the end of the event loop waits for, `tasks`, or else what that of Python does: threads, and processes
-    of `multiprocessing`; "" if there is nothing."""
-    if tasks:
-        return f"; it has waited for the cancelled tasks {_listed(tasks)}"
-    threads = [one.name for one in threading.enumerate() if _is_joined(one)]
-    module = sys.modules.get("multiprocessing.process")
-    processes = [] if module is None else [one.name for one in module.active_children() if not one.daemon]
-    named = [
-        f"the {kind} {_listed(names)}" for kind, names in (("threads", threads), ("processes", processes)) if names
-    ]
-    return f"; it has waited for {' and '.join(named)}" if named else ""
-
-
-def _listed(names: list[str]) -> str:
-    """Return the first of `names`, which may be many and are the application's, for one line."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return harmless(", ".join(names[:_NAMED])) + more
-
-
-def _is_joined(thread: threading.Thread) -> bool:
-    # an executor's thread is waited for, although it is a daemon if a daemon has started it
-    module = sys.modules.get("concurrent.futures.thread")
-    of_executors = () if module is None else getattr(module, "_threads_queues", ())
-    return thread is not threading.main_thread() and (not thread.daemon or thread in of_executors)
-
-
-def _main_place() -> str:
-    """Say where the main thread is in the application; "" if it is not there. A script that runs the server, as the
-    command is one, is not where it is."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and not is_of_package(file := frame.f_code.co_filename):
-        if is_of_application(file):
-            return f"; it is busy in {file}, line {frame.f_lineno}, in {frame.f_code.co_name}"
-        frame = frame.f_back
-    return ""
-
-
-def _end_later(seconds: float, end: Callable[[], object]) -> None:
-    """Have the process ended by `end()` in `seconds`."""
-    # a thread refuses to sleep for three centuries
-    seconds = min(seconds, threading.TIMEOUT_MAX)
-    try:
-        watchdog = threading.Timer(seconds, end)
-        watchdog.daemon = True
-        watchdog.start()
-    except Exception:
-        # the process may have no more threads, which may be why it is ended
-        _end_by_alarm(seconds, end)
-
-
-def _end_by_alarm(seconds: float, end: Callable[[], object]) -> None:
-    """End the process in `seconds`, without a thread."""
-    # The default needs no bytecode to run, but the kernel does not end process 1, the first of a container, by it.
-    action = signal.SIG_DFL if os.getpid() != 1 else lambda *_: end()
-    signal.signal(signal.SIGALRM, action)
-    signal.setitimer(signal.ITIMER_REAL, seconds)

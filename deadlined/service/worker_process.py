@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from .channel import Channel
 from .frames import END
 from .last_block import LastBlock
+from .last_resort import MARGIN
 from .signals import ending_of
 from .silence import Silence
-from .stopping import MARGIN
 
 
 @dataclass

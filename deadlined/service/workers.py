@@ -35,15 +35,15 @@ from .config.changing import encode
 from .errors import CUT, FAILED, StartupError, before_serving, worse
 from .frames import ACCEPT, CONFIGURE, LEAVING, READY, STOP, TELL
 from .last_block import LastBlock
+from .last_resort import MARGIN
 from .link import Link
 from .logs import Log
 from .notify import Notifier
 from .overseer import Controls, Overseer
 from .parent_death import fork
 from .rereading import Configuration, Reloaded, not_reloaded
-from .signals import STOPS, SignalPipe, StopSignals
+from .signals import ALWAYS_STOP, SignalPipe, StopSignals
 from .slots import Slots, assign
-from .stopping import MARGIN
 from .waiting import at_once
 from .watchdog import SupervisorWatchdog
 from .worker_process import WorkerProcess
@@ -51,7 +51,7 @@ from .worker_process import WorkerProcess
 # more are a mistake, such as SIGTTIN sent in a loop
 MOST = 1000
 
-_SIGNALS = (*STOPS, signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU)
+_SIGNALS = (*ALWAYS_STOP, signal.SIGCHLD, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Supervisor:
@@ -204,10 +204,10 @@ class Supervisor:
     def _read_signals(self) -> None:
         now = time.monotonic()
         for number in self._signals.read():
-            if number == signal.SIGHUP:
-                self._hung_up()
-            elif number in STOPS:
+            if number in ALWAYS_STOP:
                 self._stop_or_cut(number.name, now)
+            elif number == signal.SIGHUP:
+                self._hung_up()
             elif number == signal.SIGTTIN:
                 self._want(min(self._number + 1, MOST), "SIGTTIN")
             elif number == signal.SIGTTOU:

@@ -13,8 +13,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from deadlined.http import REUSE_GRACE
 from deadlined.service.hangup import Hangup
+from deadlined.service.last_resort import MARGIN
 from deadlined.service.signals import SAME_STOP
-from deadlined.service.stopping import EXIT_GRACE, MARGIN, REPLACED_GRACE, Stopper, reuse_grace
+from deadlined.service.stopping import EXIT_GRACE, REPLACED_GRACE, Stopper, reuse_grace
 
 
 @pytest.fixture

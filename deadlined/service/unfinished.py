@@ -1,0 +1,50 @@
+"""What keeps a process from its end, in words: where its main thread is busy, or what the end waits for."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from .style import harmless
+from .tracebacks import is_of_application, is_of_package
+
+# threads, processes or tasks that are named as what the end has waited for
+_NAMED = 10
+
+
+def waited_for(tasks: list[str]) -> str:
+    """Name what the end of the event loop waits for, `tasks`, or else what that of Python does: threads, and processes
+    of `multiprocessing`; "" if there is nothing."""
+    if tasks:
+        return f"; it has waited for the cancelled tasks {_listed(tasks)}"
+    threads = [one.name for one in threading.enumerate() if _is_joined(one)]
+    module = sys.modules.get("multiprocessing.process")
+    processes = [] if module is None else [one.name for one in module.active_children() if not one.daemon]
+    named = [
+        f"the {kind} {_listed(names)}" for kind, names in (("threads", threads), ("processes", processes)) if names
+    ]
+    return f"; it has waited for {' and '.join(named)}" if named else ""
+
+
+def _listed(names: list[str]) -> str:
+    """Return the first of `names`, which may be many and are the application's, for one line."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return harmless(", ".join(names[:_NAMED])) + more
+
+
+def _is_joined(thread: threading.Thread) -> bool:
+    # an executor's thread is waited for, although it is a daemon if a daemon has started it
+    module = sys.modules.get("concurrent.futures.thread")
+    of_executors = () if module is None else getattr(module, "_threads_queues", ())
+    return thread is not threading.main_thread() and (not thread.daemon or thread in of_executors)
+
+
+def busy_place() -> str:
+    """Say where the main thread is in the application; "" if it is not there. A script that runs the server, as the
+    command is one, is not where it is."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and not is_of_package(file := frame.f_code.co_filename):
+        if is_of_application(file):
+            return f"; it is busy in {file}, line {frame.f_lineno}, in {frame.f_code.co_name}"
+        frame = frame.f_back
+    return ""
