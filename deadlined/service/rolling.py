@@ -1,4 +1,5 @@
-"""Which worker process is started, and which one has to leave: decisions about their list, which change nothing.
+"""Which worker process is started, and which one has to leave: decisions about their list, which change nothing. And
+how far the latest change of all of them is.
 
 Facts      Python cannot import a changed application again in a process. A process that drains may take as long as the
            drain's timeout, and serves its open requests meanwhile.
@@ -16,6 +17,7 @@ Cost       Up to twice as many processes as there should be, and one.
 from __future__ import annotations
 
 from collections.abc import Collection
+from enum import Enum
 from typing import Protocol, TypeVar
 
 
@@ -30,6 +32,48 @@ class Member(Protocol):
 
 
 _Member = TypeVar("_Member", bound=Member)
+
+
+class Change(Enum):
+    """What is under way until as many processes serve as there should be, all of the latest generation."""
+
+    NONE = "nothing: whoever must know who serves was told"
+    START = "a process has begun to serve"
+    REPLACEMENT = "all processes are replaced, one after another"
+
+
+class Rolling:
+    """The processes that there should be: numbers from 1 to `wanted`, all of the latest `generation`; and the change
+    that leads there."""
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted: int = wanted
+        # how often all were to be replaced
+        self.generation: int = 0
+        self._change = Change.START
+
+    def begin(self) -> None:
+        """Replace all processes."""
+        self.generation += 1
+        self._change = Change.REPLACEMENT
+
+    def note_ready(self) -> None:
+        """Note that a process has begun to serve."""
+        if self._change is Change.NONE:
+            self._change = Change.START
+
+    def give_up(self, members: Collection[Member]) -> None:
+        """Replace none of `members` until all are to be replaced again."""
+        self._change = Change.NONE
+        for one in members:
+            one.generation = self.generation
+
+    def completed(self, members: Collection[Member]) -> Change:
+        """Return the change that is complete now, once; NONE if there is none, or it is still under way."""
+        if not complete(members, self.wanted, self.generation):
+            return Change.NONE
+        change, self._change = self._change, Change.NONE
+        return change
 
 
 def missing(members: Collection[Member], wanted: int) -> int | None:

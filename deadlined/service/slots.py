@@ -21,7 +21,7 @@ Cost       A connection in a slot waits for its process, for up to two seconds, 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeGuard
 
 from ..net.listen import bind, listening_sockets, sockets_for, spreading_option
@@ -29,6 +29,7 @@ from ..net.names import look_up_here
 from .config import ServeConfig
 from .config.binds import Bind, TcpBind
 from .listening import binds, cannot_listen_at, open_place, url_of
+from .worker_process import WorkerProcess
 
 # the slot that all worker processes accept from; the others are numbered as the worker processes are
 SHARED = 0
@@ -61,6 +62,13 @@ class Slots:
     def sockets(self, slot: int) -> list[socket.socket]:
         """Return the sockets of a slot."""
         return self._sockets[slot]
+
+    def hand_out(self, workers: Collection[WorkerProcess]) -> None:
+        """Let `workers`, no number twice, accept from all slots: tell each what has changed for it. Others keep what
+        they have."""
+        found = assign(len(self), {worker.pid: worker.number for worker in workers})
+        for worker in workers:
+            worker.accept_from({slot: self.sockets(slot) for slot in found[worker.pid]})
 
     def grow(self, number: int) -> None:
         """Add slots until there is one for each of `number` worker processes; remove none. StartupError if a socket

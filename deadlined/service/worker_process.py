@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import os
 import signal
+import socket
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .accepting import change
 from .channel import Channel
-from .frames import END
+from .frames import ACCEPT, END
 from .last_block import LastBlock
 from .last_resort import MARGIN
 from .signals import ending_of
@@ -42,6 +45,16 @@ class WorkerProcess:
         """Note an answer."""
         self.silence.answered()
         self.answered_at = time.monotonic()
+
+    def accept_from(self, slots: Mapping[int, Sequence[socket.socket]]) -> None:
+        """Have it accept from these slots, whose sockets are given, and from no others. Sends what has changed."""
+        added, removed = sorted(slots.keys() - self.slots), sorted(self.slots - slots.keys())
+        if added or removed:
+            self.slots = set(slots)
+            numbers = {slot: len(slots[slot]) for slot in added}
+            self.channel.send(
+                ACCEPT, change(numbers, removed), [each.fileno() for slot in added for each in slots[slot]]
+            )
 
     def cut(self) -> None:
         """Have it end its drain now. If it still exists 2 * MARGIN seconds later, it is killed."""

@@ -21,19 +21,18 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Collection
+from enum import Enum
 from functools import partial
 
 import msgspec
 
 from ..terminal import START
 from . import rolling
-from .accepting import change
 from .backoff import Backoff
 from .channel import Channel
 from .config.changing import encode
 from .errors import CUT, FAILED, StartupError, before_serving, worse
-from .frames import ACCEPT, CONFIGURE, LEAVING, READY, STOP, TELL
+from .frames import CONFIGURE, LEAVING, READY, STOP, TELL
 from .last_block import LastBlock
 from .last_resort import MARGIN
 from .link import Link
@@ -42,8 +41,9 @@ from .notify import Notifier
 from .overseer import Controls, Overseer
 from .parent_death import fork
 from .rereading import Configuration, Reloaded, not_reloaded
+from .rolling import Change, Rolling
 from .signals import ALWAYS_STOP, SignalPipe, StopSignals
-from .slots import Slots, assign
+from .slots import Slots
 from .waiting import at_once
 from .watchdog import SupervisorWatchdog
 from .worker_process import WorkerProcess
@@ -54,6 +54,14 @@ MOST = 1000
 _SIGNALS = (*ALWAYS_STOP, signal.SIGCHLD, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU)
 
 
+class Stage(Enum):
+    """What a supervisor does."""
+
+    STARTING = "no worker process has served yet: the first one says whether the application can start"
+    SERVING = "a worker process that is missing is started"
+    STOPPING = "none is started, and those that are left drain"
+
+
 class Supervisor:
     """Keeps the worker processes of a configuration until a signal stops it, and tells `overseer` what happens to them.
     For the main thread of a process without other threads. Closes `slots`."""
@@ -62,7 +70,7 @@ class Supervisor:
         self, configuration: Configuration, slots: Slots, log: Log, overseer: Overseer | None, notifier: Notifier
     ) -> None:
         self._configuration = configuration
-        self._number = configuration.config.workers
+        self._rolling = Rolling(configuration.config.workers)
         self._slots = slots
         self._log = log
         self._overseer = overseer or Overseer()
@@ -71,17 +79,10 @@ class Supervisor:
         self._workers: dict[int, WorkerProcess] = {}
         self._selector = selectors.DefaultSelector()
         self._signals = SignalPipe(_SIGNALS, self._selector)
-        # a worker process was ready once: the application can start, and one that ends now is replaced
-        self._was_ready = False
-        # how often all worker processes were to be replaced, and whether that is being done
-        self._generation = 0
-        self._rolling = False
-        # the service manager was told who serves, since that was changed
-        self._announced = False
-        # SIGHUP has come before the application had started
+        self._stage = Stage.STARTING
+        # SIGHUP has come in that stage
         self._reload_later = False
         self._backoff = Backoff()
-        self._stopping = False
         self._stops = StopSignals()
         self._code = 0
 
@@ -93,7 +94,9 @@ class Supervisor:
         """
         self._signals.handle()
         self._overseer.begin(
-            Controls(self._selector, self._stop, self.reload, self._release, lambda: self._stopping, self._number)
+            Controls(
+                self._selector, self._stop, self.reload, self._release, lambda: self._is_stopping, self._rolling.wanted
+            )
         )
         role: Link | int = FAILED
         try:
@@ -110,7 +113,7 @@ class Supervisor:
         while True:
             if (link := self._start_wanted()) is not None:
                 return link
-            if not self._workers and self._stopping:
+            if not self._workers and self._is_stopping:
                 self._signals.ignore_stops()
                 return self._code
             self._wait()
@@ -120,6 +123,10 @@ class Supervisor:
             self._reap()
             self._dismiss()
             self._kill_overdue()
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stage is Stage.STOPPING
 
     def _release(self) -> None:
         """Close every resource of the supervisor. Also called in a freshly forked process."""
@@ -147,11 +154,11 @@ class Supervisor:
 
     def _wanted(self) -> int | None:
         """Return the number of the worker process to start next, None if there is none."""
-        if self._stopping:
+        if self._is_stopping:
             return None
-        members = self._workers.values()
-        number = rolling.missing(members, self._number if self._was_ready else 1)
-        return rolling.outdated(members, self._number, self._generation) if number is None else number
+        members, wanted = self._workers.values(), self._rolling.wanted
+        number = rolling.missing(members, 1 if self._stage is Stage.STARTING else wanted)
+        return rolling.outdated(members, wanted, self._rolling.generation) if number is None else number
 
     def _start(self, number: int) -> Link | None:
         block = LastBlock()
@@ -165,7 +172,7 @@ class Supervisor:
                 self._overseer.abandon()
                 self._release()
                 START.hold(_SIGNALS)
-                return Link(theirs, number, first=not self._was_ready, urls=self._slots.urls, block=block)
+                return Link(theirs, number, first=self._stage is Stage.STARTING, urls=self._slots.urls, block=block)
         except BaseException:
             for end in (ours, theirs):
                 end.close()
@@ -175,12 +182,12 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_SETMASK, before | START.held)
         theirs.close()
         channel = Channel(ours, self._selector, partial(self._deliver, pid))
-        self._workers[pid] = WorkerProcess(pid, channel, time.monotonic(), number, self._generation, block)
+        self._workers[pid] = WorkerProcess(pid, channel, time.monotonic(), number, self._rolling.generation, block)
         self._overseer.joined(pid, number, channel.send)
         return None
 
     def _fork_failed(self, error: OSError) -> None:
-        if not self._was_ready:
+        if self._stage is Stage.STARTING:
             raise StartupError(f"cannot start a worker: {error.strerror}", FAILED) from None
         self._backoff.failed(time.monotonic())
         self._log("cannot start a worker", level="error", why=error.strerror, again_in=self._backoff.delay)
@@ -209,20 +216,15 @@ class Supervisor:
             elif number == signal.SIGHUP:
                 self._hung_up()
             elif number == signal.SIGTTIN:
-                self._want(min(self._number + 1, MOST), "SIGTTIN")
+                self._want(min(self._rolling.wanted + 1, MOST), "SIGTTIN")
             elif number == signal.SIGTTOU:
-                self._want(max(self._number - 1, 1), "SIGTTOU")
+                self._want(max(self._rolling.wanted - 1, 1), "SIGTTOU")
 
     def _deliver(self, pid: int, kind: bytes, payload: bytes) -> None:
         """Take a frame of a worker process."""
         worker = self._workers[pid]
         if kind == READY:
-            worker.ready, self._was_ready, self._announced = True, True, False
-            self._overseer.is_ready(pid)
-            self._assign()
-            if self._reload_later:
-                self._reload_later = False
-                self.reload("SIGHUP")
+            self._serves(worker)
         elif kind == LEAVING and not worker.leaving:
             self._leaves(worker)
             self._backoff.ended(worker.started, time.monotonic())
@@ -232,32 +234,45 @@ class Supervisor:
 
     def _want(self, number: int, name: str) -> None:
         """Keep `number` worker processes from now on."""
-        if self._stopping or number == self._number:
+        before = self._rolling.wanted
+        if self._is_stopping or number == before:
             return
         try:
             self._slots.grow(number)
         except StartupError as error:
             # it shares the slot of another one
             self._log("a worker process has no socket of its own", level="warning", why=str(error))
-        self._log("number of workers", signal=name, workers=number, before=self._number)
-        self._number = number
+        self._log("number of workers", signal=name, workers=number, before=before)
+        self._rolling.wanted = number
         self._overseer.want(number)
 
     # who serves
 
+    def _serves(self, worker: WorkerProcess) -> None:
+        """Note that a worker process serves."""
+        worker.ready = True
+        if self._stage is Stage.STARTING:
+            self._stage = Stage.SERVING
+        self._rolling.note_ready()
+        self._overseer.is_ready(worker.pid)
+        self._assign()
+        if self._reload_later:
+            self._reload_later = False
+            self.reload("SIGHUP")
+
     def _hung_up(self) -> None:
         if START.has_lost_terminal():
             self._stop("SIGHUP")
-        elif self._was_ready or self._stopping:
-            self.reload("SIGHUP")
-        else:
+        elif self._stage is Stage.STARTING:
             self._reload_later = True
+        else:
+            self.reload("SIGHUP")
 
     def reload(self, by: str) -> Reloaded:
         """Read the configuration again, tell it to all worker processes, and begin to replace them, one by one. One
         that does not serve yet may have imported the old application, or hang: it is replaced as well."""
-        if self._stopping or not self._was_ready:
-            return not_reloaded("draining" if self._stopping else "starting", by, self._log)
+        if self._stage is not Stage.SERVING:
+            return not_reloaded("draining" if self._is_stopping else "starting", by, self._log)
         self._notifier.reloading()
         found = self._configuration.reread(by, self._log)
         if found.status != "reloaded":
@@ -267,24 +282,22 @@ class Supervisor:
         for worker in self._workers.values():
             worker.channel.send(CONFIGURE, encoded)
         self._overseer.configured(self._configuration.config)
-        self._generation += 1
-        self._rolling, self._announced = True, False
-        return msgspec.structs.replace(found, workers=self._number)
+        self._rolling.begin()
+        return msgspec.structs.replace(found, workers=self._rolling.wanted)
 
     def _dismiss(self) -> None:
         """Let worker processes leave whose replacements serve, that are too many, or that a reload has come before."""
-        if self._stopping:
+        if self._is_stopping:
             return
-        for worker in rolling.superfluous(self._workers.values(), self._number, self._generation):
+        members, wanted = self._workers.values(), self._rolling.wanted
+        for worker in rolling.superfluous(members, wanted, self._rolling.generation):
             worker.dismiss()
             self._leaves(worker)
-        done = rolling.complete(self._workers.values(), self._number, self._generation)
-        if done and not self._announced:
-            self._announced = True
-            self._notifier.ready(f"{self._number} worker processes serve")
-        if self._rolling and done:
-            self._rolling = False
-            self._log("workers replaced", workers=self._number)
+        change = self._rolling.completed(members)
+        if change is not Change.NONE:
+            self._notifier.ready(f"{wanted} worker processes serve")
+        if change is Change.REPLACEMENT:
+            self._log("workers replaced", workers=wanted)
 
     def _leaves(self, worker: WorkerProcess) -> None:
         """Note that a worker process drains. Its own watchdog ends it one MARGIN after the drain."""
@@ -296,27 +309,10 @@ class Supervisor:
         self._assign()
 
     def _assign(self) -> None:
-        """Tell the worker processes which slots they accept from, where that has changed. A silent one keeps its."""
-        if self._stopping:
-            return
-        serving = {worker.pid: worker.number for worker in self._newest()}
-        for pid, slots in assign(len(self._slots), serving).items():
-            worker = self._workers[pid]
-            added, removed = sorted(slots - worker.slots), sorted(worker.slots - slots)
-            if not added and not removed:
-                continue
-            worker.slots = slots
-            sockets = {slot: self._slots.sockets(slot) for slot in added}
-            worker.channel.send(
-                ACCEPT,
-                change({slot: len(found) for slot, found in sockets.items()}, removed),
-                [each.fileno() for found in sockets.values() for each in found],
-            )
-
-    def _newest(self) -> Collection[WorkerProcess]:
-        """Return the worker processes that serve, stay and answer, for each number the latest."""
-        found = (one for one in self._workers.values() if one.ready and not one.leaving and not one.silent)
-        return {worker.number: worker for worker in found}.values()
+        """Let the worker processes that serve, stay and answer accept from all slots, for each number the latest."""
+        if not self._is_stopping:
+            found = (one for one in self._workers.values() if one.ready and not one.leaving and not one.silent)
+            self._slots.hand_out({one.number: one for one in found}.values())
 
     # the end
 
@@ -329,9 +325,9 @@ class Supervisor:
 
     def _stop(self, name: str) -> None:
         """Begin the drain, unless it has begun."""
-        if self._stopping:
+        if self._is_stopping:
             return
-        self._stopping = True
+        self._stage = Stage.STOPPING
         self._notifier.stopping(f"{name}: worker processes drain")
         self._log("stopping the workers", signal=name, workers=len(self._workers))
         for worker in self._workers.values():
@@ -354,10 +350,10 @@ class Supervisor:
         worker.channel.close()
         del self._workers[pid]
         self._overseer.left(pid)
-        if self._stopping:
+        if self._is_stopping:
             self._code = worse(self._code, code if worker.ready else before_serving(code, stopping=True))
-        elif not self._was_ready:
-            self._stopping = True
+        elif self._stage is Stage.STARTING:
+            self._stage = Stage.STOPPING
             self._slots.close()
             self._code = before_serving(code, stopping=False)
             if code < 0 < self._code:
@@ -371,7 +367,7 @@ class Supervisor:
         """Log the end of a worker process, and wait before the next start if it did not live long."""
         facts = worker.facts(code)
         newcomer = rolling.replaces(worker, self._workers.values())
-        if newcomer and worker.generation == self._generation:
+        if newcomer and worker.generation == self._rolling.generation:
             self._give_up(facts)
             return
         if not worker.leaving and not newcomer:
@@ -381,10 +377,8 @@ class Supervisor:
     def _give_up(self, facts: dict[str, object]) -> None:
         """Replace no more worker processes until the next reload, because a new one has ended before it served."""
         self._log("workers not replaced: the new one did not start, the others stay", level="error", **facts)
-        self._rolling, self._announced = False, True
+        self._rolling.give_up(self._workers.values())
         self._notifier.ready("new worker processes do not start, the others serve")
-        for worker in self._workers.values():
-            worker.generation = self._generation
 
     def _kill_overdue(self) -> None:
         overdue = [worker for worker in self._workers.values() if time.monotonic() >= worker.kill_at]

@@ -226,3 +226,28 @@ def assert_a_reload_mends(service: Service) -> None:
     service.happens("reload")
     service.settle()
     assert [(one.generation, one.ready) for one in service.members] == [(service.generation, True)] * service.wanted
+
+
+def test_a_change_is_complete_once_and_a_replacement_is_one_whatever_starts_meanwhile() -> None:
+    plan = rolling.Rolling(2)
+    members = [One(1), One(2, ready=False)]
+    assert plan.completed(members) is rolling.Change.NONE
+    members[1].ready = True
+    assert [plan.completed(members) for _ in range(2)] == [rolling.Change.START, rolling.Change.NONE]
+    plan.begin()
+    members = [One(1, 1), One(2)]
+    plan.note_ready()
+    assert plan.completed(members) is rolling.Change.NONE
+    members = [One(1, 1), One(2, 1)]
+    assert [plan.completed(members) for _ in range(2)] == [rolling.Change.REPLACEMENT, rolling.Change.NONE]
+    plan.note_ready()
+    assert plan.completed(members) is rolling.Change.START
+
+
+def test_a_replacement_that_was_given_up_is_none_any_more() -> None:
+    plan = rolling.Rolling(1)
+    plan.begin()
+    members = [One(1)]
+    plan.give_up(members)
+    assert members[0].generation == plan.generation
+    assert plan.completed(members) is rolling.Change.NONE

@@ -26,7 +26,7 @@ from deadlined.service.rereading import Configuration
 from deadlined.service.signals import STOPS
 from deadlined.service.slots import Slots
 from deadlined.service.worker_process import WorkerProcess
-from deadlined.service.workers import Supervisor
+from deadlined.service.workers import Stage, Supervisor
 from tests.support.command import (
     APPS,
     Process,
@@ -266,7 +266,7 @@ def test_a_fork_that_fails_later_is_tried_again_after_the_delay(
     supervisor = Supervisor(
         configuration(), slots(), lambda event, **fields: said.append((event, fields)), overseer, Notifier()
     )
-    supervisor._was_ready = True
+    supervisor._stage = Stage.SERVING
     others = [serving_since_before_a_reload(supervisor, number) for number in (1, 2) if replaced]
     errors = iter([BlockingIOError(errno.EAGAIN, "too many"), BlockingIOError(errno.EAGAIN, "too many"), EOFError()])
 
@@ -291,7 +291,7 @@ def serving_since_before_a_reload(supervisor: Supervisor, number: int) -> socket
     channel = Channel(ours, supervisor._selector, lambda kind, payload: None)
     # a pid that no process has
     pid = 2**22 + number
-    generation = supervisor._generation - 1
+    generation = supervisor._rolling.generation - 1
     supervisor._workers[pid] = WorkerProcess(pid, channel, 0.0, number, generation, LastBlock(), ready=True)
     return theirs
 
