@@ -28,12 +28,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ..terminal import START
 from .administered import bind_admin
 from .config import ServeConfig
 from .errors import CUT, FAILED, WRONG_ARGUMENTS, StartupError
@@ -42,7 +40,7 @@ from .listening import open_sockets
 from .logs import Log
 from .notify import Notifier
 from .parent_death import fork
-from .signals import STOPS, StopSignals
+from .signals import ALWAYS_STOP, STOPS, SignalPipe, StopSignals
 from .waiting import at_once
 from .watching import CHANGED, LONGEST, watch
 
@@ -51,9 +49,6 @@ if TYPE_CHECKING:
 
 # seconds that a serving process has to drain: a person waits for it
 DRAIN: Final = 2.0
-
-# a closed terminal sends SIGHUP, to all processes
-_SIGNALS = (*STOPS, signal.SIGCHLD)
 
 
 class ServingNotifier(Notifier):
@@ -95,7 +90,7 @@ class Reloader:
         self.admin: AdminSockets | None = None
         self._is_parent = True
         self._selector = selectors.DefaultSelector()
-        self._woken, self._waker = socket.socketpair()
+        self._signals = SignalPipe(_signals(), self._selector)
         self._changes, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._watcher = 0
         # the serving process, 0 if none runs, and when it is killed if it still runs then, `inf` for never
@@ -113,7 +108,7 @@ class Reloader:
         """Serve and reload until a signal. Returns the exit code, and in each serving process its configuration."""
         try:
             self._open()
-            self._install_signal_handlers()
+            self._signals.handle()
             self._start_watcher()
             while not (self._stopping and not self._serving):
                 if self._wanted and not self._serving:
@@ -139,19 +134,9 @@ class Reloader:
             # a serving process must not remove the file
             self.admin = replace(admin, unlink=None)
 
-    def _install_signal_handlers(self) -> None:
-        for end in (self._woken, self._waker, self._changes):
-            end.setblocking(False)
-        self._selector.register(self._woken, selectors.EVENT_READ)
-        self._selector.register(self._changes, selectors.EVENT_READ)
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for number in _SIGNALS:
-            # nohup ignores SIGHUP, and so do its children
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, _do_nothing)
-        START.release()
-
     def _start_watcher(self) -> None:
+        self._changes.setblocking(False)
+        self._selector.register(self._changes, selectors.EVENT_READ)
         pid = _fork()
         if not pid:
             signal.set_wakeup_fd(-1)
@@ -172,22 +157,19 @@ class Reloader:
     def _start(self) -> ServeConfig | None:
         """Fork a serving process. Returns its configuration there, None in the parent."""
         self.serving.forget()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        before = self._signals.block()
         pid = _fork()
         if pid:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             self._serving = pid
             return None
         self._is_parent = False
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
-            if signal.getsignal(number) is _do_nothing:
-                signal.signal(number, signal.SIG_DFL)
+        self._signals.release()
+        # a shell starts its background jobs with SIGINT ignored, and this process is none
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._selector.close()
-        for end in (self._woken, self._waker, self._changes):
-            end.close()
+        self._changes.close()
         # a file that is changed twice in a second would be taken from the cache
         sys.dont_write_bytecode = True
         timeouts = self._config.timeouts
@@ -204,12 +186,15 @@ class Reloader:
             if key.fileobj is self._changes:
                 self._changed(self._changes.recv(LONGEST))
             else:
-                now = time.monotonic()
-                stops = [signal.Signals(number) for number in self._woken.recv(4096) if number in STOPS]
-                self._reap()
-                for each in stops:
-                    self._stop(each, now)
+                self._read_signals(time.monotonic())
         self._kill_overdue()
+
+    def _read_signals(self, now: float) -> None:
+        noted = self._signals.read()
+        self._reap()
+        for number in noted:
+            if number in STOPS:
+                self._stop(number, now)
 
     def _changed(self, message: bytes) -> None:
         """Begin the next serving process. The first message says that files are watched, and names none."""
@@ -284,6 +269,13 @@ class Reloader:
             os.kill(self._serving, number)
 
 
+def _signals() -> list[signal.Signals]:
+    """Return the signals of the parent. A closed terminal sends SIGHUP to all processes; nohup ignores it, and so does
+    what it starts."""
+    ignores_hangups = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [*ALWAYS_STOP, signal.SIGCHLD, *([] if ignores_hangups else [signal.SIGHUP])]
+
+
 def _directories(config: ServeConfig) -> list[str]:
     """Return what to watch. StartupError if it is not there, or watchfiles is not."""
     if find_spec("watchfiles") is None:
@@ -301,7 +293,3 @@ def _fork() -> int:
         return fork()
     except OSError as error:
         raise StartupError(f"--reload: cannot start a process: {error.strerror}", FAILED) from None
-
-
-def _do_nothing(number: int, frame: FrameType | None) -> None:
-    """Leave the signal to the byte that Python writes to the wakeup descriptor."""

@@ -130,7 +130,8 @@ def test_a_signal_of_the_same_stop_kills_nothing(tmp_path: Path) -> None:
     told: list[tuple[str, object]] = []
     config = ServeConfig(app="app:app", bind=(f"unix:{tmp_path}/socket",), reload=True, reload_dir=(str(tmp_path),))
     reloader = Reloader(config, lambda event, **fields: told.append((event, fields["signal"])), Notifier())
-    with reloader._woken, reloader._waker, reloader._changes, reloader._theirs, reloader._selector:
+    reloader._signals.release()
+    with reloader._changes, reloader._theirs, reloader._selector:
         for number, now in ((signal.SIGINT, 50.0), (signal.SIGTERM, 50.0), (signal.SIGTERM, 50.05)):
             reloader._stop(number, now)
     assert told == [("stopping", "SIGINT")]
