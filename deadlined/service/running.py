@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-from .. import __version__
 from ..http import HttpServer
 from ..http.settings import Handler
 from ..net import Listener
 from ..net.inheritance import closed_in_children
 from ..runtime import checkpoint, current_host, current_time, open_group
 from .accepting import Accepting
-from .access import AccessLog
 from .administered import local_service
 from .allocator import keep_freed_memory
 from .closing import Closing
@@ -25,36 +22,22 @@ from .config import ServeConfig
 from .config.changing import apply
 from .content import Content
 from .drain import ProcessDrain
-from .entries import Layout
 from .errors import CUT, StartupError
 from .garbage import GarbageWatch, tune_gc, watch_garbage
-from .greeting import Facts, parser_in_use
 from .hangup import Hangup
 from .link import Link, Orders
 from .listening import listen, url_of
-from .logs import Log, enable_loggers, reaches
+from .logs import enable_loggers
 from .notify import Notifier
-from .output import write_last_lines_to
 from .rereading import Configuration, Reloaded, context_of, not_reloaded
 from .stalls import StallWatch
 from .starting import Starting
 from .stopping import Stopper, reuse_grace
+from .voice import Voice
 from .watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
     from .admin.hosting import Admin
-
-
-@dataclass(frozen=True)
-class Voice:
-    """How a serving process speaks. `thread_log` may be called in other threads. `access` is None without an access
-    log."""
-
-    layout: Layout
-    log: Log
-    thread_log: Log
-    access: AccessLog | None
-    out: TextIO
 
 
 def is_first(link: Link | None) -> bool:
@@ -125,9 +108,7 @@ class Service:
             with closed_in_children(lambda: [listener.socket for listener in listeners]):
                 server = await self._serve_content(listeners, context, garbage)
         finally:
-            write_last_lines_to(self._voice.out)
-            if self._voice.access is not None:
-                self._voice.access.flush()
+            self._voice.end()
             for listener in listeners:
                 listener.close()
         self.exit_code = CUT if server.was_cut else 0
@@ -250,25 +231,9 @@ class Service:
             self._local.begin_drain()
 
     def _greet(self, listeners: list[Listener]) -> None:
-        """Say where this process listens, and for all processes once what they serve."""
-        config = self._config
-        urls = [url_of(config, one.socket) for one in listeners] if self._link is None else self._link.urls
-        facts = Facts(
-            app=self._content.title,
-            urls=urls,
-            loop=config.loop,
-            http="" if config.tcp else config.http,
-            workers=config.workers,
-            timeouts=config.timeouts,
-        )
-        greets = is_first(self._link) and reaches("info", config.log_level)
-        screen = self._voice.layout.greeting(facts) if greets else ""
-        if screen:
-            self._voice.out.write(screen)
-            return
-        parser = {} if config.tcp else {"http": parser_in_use(config.http)}
-        for each in urls:
-            self._log("listening", url=each, loop=config.loop, **parser, version=__version__, pid=os.getpid())
+        link, config = self._link, self._config
+        urls = [url_of(config, one.socket) for one in listeners] if link is None else link.urls
+        self._voice.greet(config, self._content.title, urls, for_all=is_first(link))
 
     def _reload(self, by: str) -> Reloaded:
         """Read the configuration again, in a process without a supervisor. With --reload the next process would have

@@ -9,32 +9,29 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from ..http import head_parser
 from ..runtime import event_loop_runs, require_loop, run
 from ..terminal import START
-from ..timing import after_func
-from .access import AccessLog, FailureLog
 from .administered import admin_on, bind_admin, overseer_for
 from .config import ServeConfig, Sources
 from .config.checking import wrong_values
 from .config.conflicts import conflicts
 from .content import Content
-from .entries import Layout
 from .errors import WRONG_ARGUMENTS, StartupError, cannot_start
 from .file_limit import raise_file_limit, require_file_limit
 from .hangup import Hangup
 from .link import Link
 from .listening import with_chosen_ports
-from .logs import Log, open_log, reaches
+from .logs import Log, open_log
 from .notify import Notifier, notifier
 from .output import guard_standard_streams
-from .queries import WithoutQueries, leave_out_queries
 from .rereading import Configuration, context_of, warn_of_validity
-from .running import Parent, Service, Voice, is_first
+from .running import Parent, Service, is_first
 from .signals import ignore_stops
 from .starting import Starting
+from .voice import Voice, voice_of
 
 if TYPE_CHECKING:
     from .admin.address import AdminSockets
@@ -61,7 +58,7 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     config = configuration.config
     if role is not alone:
         layout, log = open_log(config.log_format, config.log_level, out, role.link.number if role.link else None)
-    return _begin(configuration, _voice(config, layout, log, out), role)
+    return _begin(configuration, voice_of(config, layout, log, out), role)
 
 
 @dataclass(frozen=True)
@@ -96,15 +93,6 @@ def _role(configuration: Configuration, log: Log, alone: _Role) -> _Role | int:
         configuration.config = reloaded
         return _Role(reloader.serving, inherited=reloader.admin, supervised=True)
     return alone
-
-
-def _voice(config: ServeConfig, layout: Layout, log: Log, out: TextIO) -> Voice:
-    """Return how this process speaks, and leave queries out of all lines if that is configured."""
-    if not config.log_query:
-        leave_out_queries()
-        layout = WithoutQueries(layout)
-    access = _access_log(config, out, layout)
-    return Voice(layout, _after(access, log), log, access, out)
 
 
 def _begin(configuration: Configuration, voice: Voice, role: _Role) -> int:
@@ -234,28 +222,6 @@ def _content(config: ServeConfig, log: Log) -> Content:
     from .application import Application
 
     return Application(config, log)
-
-
-def _access_log(config: ServeConfig, out: TextIO, layout: Layout) -> AccessLog | None:
-    """Return the access log, None if no line of it would be written."""
-    if not config.access_log or not reaches("warning", config.log_level):
-        return None
-    everything = config.access_log_lines == "all" and reaches("info", config.log_level)
-    kind = AccessLog if everything else FailureLog
-    return kind(out, after_func, layout)
-
-
-def _after(access: AccessLog | None, log: Log) -> Log:
-    """Return `log`, made to write what the access log keeps first."""
-    if access is None:
-        return log
-    flush = access.flush
-
-    def ordered(event: str, **fields: object) -> None:
-        flush()
-        log(event, **fields)
-
-    return ordered
 
 
 def _require_parser(name: str) -> None:
