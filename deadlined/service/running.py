@@ -57,6 +57,14 @@ class Parent:
     starting: Starting
 
 
+@dataclass(frozen=True)
+class Live:
+    """What is there while a process serves: its server, and the handlers of the signals that end it."""
+
+    server: HttpServer
+    stopper: Stopper
+
+
 class Service:
     """One serving process. `admin` is None without an admin listener of this process. `has_begun`: the event loop has
     called `run`. `exit_code` is that of the process once `run` has returned."""
@@ -77,9 +85,8 @@ class Service:
         drain = None if configuration.config.reload else self._drain_on_request
         # a supervisor that has an admin listener asks its worker processes
         self._local = local_service(configuration.config.admin, voice.log, drain, self._reload)
-        # None until they are made
-        self._http: HttpServer | None = None
-        self._stopper: Stopper | None = None
+        # None until it serves
+        self._live: Live | None = None
         # the service ends, not only this process of it
         self._service_ends = False
         self.has_begun: bool = False
@@ -106,13 +113,13 @@ class Service:
             # an application may have configured logging as it was imported, or does so in its startup
             enable_loggers()
             with closed_in_children(lambda: [listener.socket for listener in listeners]):
-                server = await self._serve_content(listeners, context, garbage)
+                live = await self._serve_content(listeners, context, garbage)
         finally:
             self._voice.end()
             for listener in listeners:
                 listener.close()
-        self.exit_code = CUT if server.was_cut else 0
-        statistics = server.statistics()
+        self.exit_code = CUT if live.server.was_cut else 0
+        statistics = live.server.statistics()
         self._log(
             "stopped",
             requests=statistics.requests,
@@ -120,22 +127,21 @@ class Service:
             reasons=dict(statistics.reasons),
             uptime=round(current_time() - started, 3),
         )
-        if self._stopper is not None:
-            self._stopper.served(self.exit_code)
+        live.stopper.served(self.exit_code)
 
     async def _serve_content(
         self, listeners: list[Listener], context: ssl.SSLContext | None, garbage: GarbageWatch
-    ) -> HttpServer:
-        """Begin the content, serve, drain, end the content. Return the server."""
+    ) -> Live:
+        """Begin the content, serve, drain, end the content. Return what has served."""
         async with self._content as handler:
             enable_loggers()
             tune_gc()
             keep_freed_memory()
-            server = self._http = self._server(handler, context, garbage)
+            server = self._server(handler, context, garbage)
             self._content.served_by(server)
-            await self._serve_until_drained(server, listeners)
+            live = await self._serve_until_drained(server, listeners)
             garbage.end()
-        return server
+        return live
 
     def _server(self, handler: Handler, context: ssl.SSLContext | None, garbage: GarbageWatch) -> HttpServer:
         respond = self._content.respond()
@@ -156,14 +162,15 @@ class Service:
             raw=self._config.tcp,
         )
 
-    async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> None:
+    async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> Live:
         """Serve until a signal has drained the server, and close the content by the drain's deadline."""
         link = self._link
         drain = ProcessDrain(server, self._log, self._drain_time, self._begin_drain)
         closing = Closing(self._content, drain)
         watchdog = LoopWatchdog(self._notifier)
         async with open_group() as group:
-            stopper = self._stopper = self._stopper_of(drain)
+            stopper = self._stopper_of(drain)
+            live = self._live = Live(server, stopper)
             with stopper, self._stall_watch() as stalls:
                 # a signal from before, which an event loop may keep until its main task waits, is raised here
                 await checkpoint()
@@ -186,6 +193,7 @@ class Service:
                     link.tell(self._last_reply(link))
             watchdog.end()
             group.cancel()
+        return live
 
     def _drain_time(self) -> float:
         """Return the seconds of a drain that begins now."""
@@ -197,7 +205,8 @@ class Service:
         return Stopper(self._drain_time, drain.begin, cut, self._hangup, lambda: self._reload("SIGHUP"))
 
     def _orders(self, server: HttpServer, end: Callable[[], object]) -> Orders:
-        return Orders(self._note_stop, end, self._reply, Accepting(server).change, self._take_over)
+        note_stop, take_over = partial(self._note_stop, server), partial(self._take_over, server)
+        return Orders(note_stop, end, self._reply, Accepting(server).change, take_over)
 
     def _stall_watch(self) -> StallWatch:
         threshold, log = self._config.stall_log, self._voice.thread_log
@@ -215,8 +224,8 @@ class Service:
 
     def _drain_on_request(self, by: str) -> None:
         """Drain as upon SIGTERM, in a process that serves. The next signal is the first one."""
-        if self._stopper is not None:
-            self._stopper.request(by)
+        if self._live is not None:
+            self._live.stopper.request(by)
 
     def _begin_drain(self, server: HttpServer, name: str, seconds: float | None) -> None:
         """Accept no more connections, and say so to all who should know. `name`: the signal's, or what has asked."""
@@ -240,21 +249,20 @@ class Service:
         the configuration of the start again."""
         if self._config.reload:
             return not_reloaded("restarting", by, self._log)
-        server = self._http
-        if server is None or server.draining:
-            return not_reloaded("starting" if server is None else "draining", by, self._log)
+        live = self._live
+        if live is None or live.server.draining:
+            return not_reloaded("starting" if live is None else "draining", by, self._log)
         self._notifier.reloading()
         found = self._configuration.reread(by, self._log)
         if found.status == "reloaded":
-            self._apply(server)
+            self._apply(live.server)
         self._notifier.ready(f"serving; the latest reload was {found.status}" if found.problems else "serving")
         return found
 
-    def _take_over(self, encoded: bytes) -> None:
+    def _take_over(self, server: HttpServer, encoded: bytes) -> None:
         """Use what the supervisor has read again."""
         self._configuration.config = apply(self._config, encoded)
-        if self._http is not None:
-            self._apply(self._http)
+        self._apply(server)
 
     def _apply(self, server: HttpServer) -> None:
         config = self._config
@@ -269,11 +277,11 @@ class Service:
         if self._local is not None:
             self._local.configured(config)
 
-    def _note_stop(self) -> None:
+    def _note_stop(self, server: HttpServer) -> None:
         """Note that the service ends. If others were to replace this process, somebody waits for its end now."""
         self._service_ends = True
-        if self._http is not None and self._http.draining:
-            self._http.shutdown()
+        if server.draining:
+            server.shutdown()
 
     async def _reply(self, question: bytes) -> bytes:
         """Answer the supervisor: b"", which says that the process is alive, if there is no admin listener."""
