@@ -15,7 +15,9 @@ import os
 import random
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NoReturn
 
 import psutil  # type: ignore[import-untyped,unused-ignore]
@@ -56,6 +58,14 @@ class Timings:
         found = self._pyperf.bench_time_func(name, seconds, inner_loops=operations)
         self.figures[name] = found.median() * 1e9
 
+    def statements(self, loop: str, way: str, timed: Callable[[str], Callable[[int], float]]) -> None:
+        """Time the statements of a way; `timed` returns the function that gives the seconds of so many runs of one."""
+        for name, statement in statements(loop, way).items():
+            if statement in self.figures:
+                self.figures[name] = self.figures[statement]
+            else:
+                self.function(name, timed(statement))
+
     def past_expiry(self, seconds: Callable[[int], float], number: int) -> NoReturn:
         """Measure `number` deadlines that are moved past their old times, once; print the figure, and exit."""
         self.function("moved and filed anew", lambda _: seconds(number), number)
@@ -86,6 +96,12 @@ class Expiry:
     def seconds(self) -> float:
         """Return the seconds of this process since `moving`."""
         return time.process_time() - self._spent
+
+
+def statements(kind: str, way: str) -> dict[str, str]:
+    """Return the statements of a way, as reset.toml has them."""
+    found = tomllib.loads(Path(__file__).with_name("reset.toml").read_text(encoding="utf-8"))
+    return dict(found[kind][way])
 
 
 def nothing(*_: object) -> None:

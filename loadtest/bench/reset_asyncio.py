@@ -2,9 +2,9 @@
 
     python -m loadtest.bench.reset_asyncio asyncio|uvloop WAY live|expiry NUMBER LOOPS VALUES
 
-live: the statements of WAYS, with NUMBER `call_later` handles armed meanwhile. expiry: NUMBER deadlines of the way,
-moved later by the statements of MOVES, and past their old times. The loop gets a turn after every few hundred
-operations, in which asyncio removes what was cancelled.
+live: the statements of the way (reset.toml), with NUMBER `call_later` handles armed meanwhile. expiry: NUMBER deadlines
+of the way, moved later and past their old times. The loop gets a turn after every few hundred operations, in which
+asyncio removes what was cancelled.
 """
 
 from __future__ import annotations
@@ -14,28 +14,10 @@ import math
 import socket
 import sys
 import time
-from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from ..peers.hosts import runner_of
-from .measured import HOUR, SLICE, Expiry, Timings, finish, nothing, spread_times
-
-# `timeout`: entered and left; `call_later`: armed and cancelled; `lazy`: a deadline is stored, and its `call_at` armed
-# anew when it comes; `settimeout` of a socket
-WAYS: Mapping[str, Mapping[str, str]] = {
-    "timeout": {"later": "async with asyncio.timeout(5): pass"},
-    "call_later": {"later": "call_later(5, nothing).cancel()"},
-    "lazy": {"later": "lazy.move(now() + 5)", "set and cleared": "lazy.move(now() + 5); lazy.move(inf)"},
-    "settimeout": {"later": "settimeout(5.0)", "set and cleared": "settimeout(5.0); settimeout(None)"},
-}
-
-# past expiry: how a deadline is made, and how it is moved later
-MOVES: Mapping[str, tuple[str, str]] = {
-    "call_later": ("call_at(when, nothing)", "held[place].cancel(); held[place] = call_later(HOUR, nothing)"),
-    "lazy": ("Lazy(loop, when)", "held[place].move(now() + HOUR)"),
-    "settimeout": ("None", "settimeout(HOUR)"),
-}
+from .measured import HOUR, SLICE, Expiry, Timings, finish, nothing, spread_times, statements
 
 # as timeit does it, which cannot await
 _REPEAT = """
@@ -109,19 +91,11 @@ async def repeated(statement: str, operations: int) -> float:
 
 def live(runner: asyncio.Runner, way: str, number: int, timings: Timings) -> None:
     """Measure one way, print the figures and exit."""
-    loop = runner.get_loop()
     # the measured timer is one of `number`
-    held = [loop.call_later(offset, nothing) for offset in spread_times(number - 1, HOUR, 2 * HOUR)]
-    for name, statement in WAYS[way].items():
-        timings.function(name, partial(_seconds, runner, statement))
-    if way in ("timeout", "call_later"):
-        timings.figures["set and cleared"] = timings.figures["later"]
+    held = [runner.get_loop().call_later(offset, nothing) for offset in spread_times(number - 1, HOUR, 2 * HOUR)]
+    timings.statements("asyncio", way, lambda statement: lambda count: runner.run(repeated(statement, count)))
     assert len(held) == number - 1
     finish(timings.figures)
-
-
-def _seconds(runner: asyncio.Runner, statement: str, operations: int) -> float:
-    return runner.run(repeated(statement, operations))
 
 
 async def expired(way: str, number: int) -> float:
@@ -129,10 +103,9 @@ async def expired(way: str, number: int) -> float:
 
     RuntimeError if a stored one was not armed anew.
     """
-    made, moved = MOVES[way]
     with socket.socket() as endpoint:
         names = _names(endpoint)
-        exec(_MOVE.format(made=made, moved=moved), names)
+        exec(_MOVE.format(**statements("past_expiry", way)), names)
         expiry = Expiry(names["now"], number)
         held = await names["move"](expiry)
     expiry.wait()

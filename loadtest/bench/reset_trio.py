@@ -2,8 +2,8 @@
 
     python -m loadtest.bench.reset_trio WAY live|expiry NUMBER LOOPS VALUES
 
-live: the statements of WAYS, with NUMBER deadlines armed. The measured one of this project is that of a real
-connection; the others are bare timers in the same heap. trio's are of scopes that are entered.
+live: the statements of the way (reset.toml), with NUMBER deadlines armed. The measured one of this project is that of a
+real connection; the others are bare timers in the same heap. trio's are of scopes that are entered.
 
 expiry: NUMBER deadlines, moved later before they come, and past their old times. Those of this project are on
 descriptors that do not exist, because no machine has that many; the function is the same. Scopes of one task are
@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 import timeit
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -29,22 +29,6 @@ from deadlined.runtime import current_host
 from deadlined.timers import Timer
 
 from .measured import HOUR, Expiry, Timings, finish, nothing, spread_times
-
-# `deadline`: the caller reads the clock; `timeout`: the method does. `scope`: entered and left; `moved_scope`: moved
-WAYS: Mapping[str, Mapping[str, str]] = {
-    "deadline": {
-        "later": "conn.set_read_deadline(trio.current_time() + 5)",
-        "earlier": "seconds -= step; fresh.set_read_deadline(trio.current_time() + seconds)",
-        "set and cleared": "conn.set_read_deadline(trio.current_time() + 5); conn.set_read_deadline(inf)",
-    },
-    "timeout": {"later": "conn.set_read_timeout(5)"},
-    "scope": {"later": "with trio.move_on_after(5): pass"},
-    "moved_scope": {
-        "later": "fresh.deadline = trio.current_time() + 5",
-        "earlier": "seconds -= step; fresh.deadline = trio.current_time() + seconds",
-        "set and cleared": "fresh.deadline = trio.current_time() + 5; fresh.deadline = inf",
-    },
-}
 
 
 async def live(way: str, number: int, timings: Timings) -> None:
@@ -65,10 +49,7 @@ async def live(way: str, number: int, timings: Timings) -> None:
                 current_host().set_timer(Timer(nothing), when)
             # a new connection: an entry that is already filed at an earlier time would not have to move
             setup = "seconds = 3 * HOUR; fresh = unconnected()"
-        for name, statement in WAYS[way].items():
-            timings.function(name, timeit.Timer(statement, setup, globals=names).timeit)
-        if way == "scope":
-            timings.figures["set and cleared"] = timings.figures["later"]
+        timings.statements("trio", way, lambda statement: timeit.Timer(statement, setup, globals=names).timeit)
         # leaving a million scopes takes long
         finish(timings.figures)
 
