@@ -21,17 +21,14 @@ import deadlined
 from deadlined.timers import COMPILED
 
 from ..servers import ROOT, ToolMissingError
+from .contest import table
 from .processes import scratch
 
 INSTALLED: Final = "deadlined"
 PURE: Final = "deadlined (pure)"
 
-# glibc: blocks below 1 MiB come from the heap, whose top is not returned to the kernel
-KEEP_MEMORY: Final[Mapping[str, str]] = {
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 28),
-    "MALLOC_TOP_PAD_": str(1 << 22),
-}
+# of the C library's allocator, which keeps freed memory
+KEEP_MEMORY: Final[Mapping[str, str]] = table("servers.toml")["keep_memory"]
 
 _PACKAGE = Path(deadlined.__file__).resolve().parent
 

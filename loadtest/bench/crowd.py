@@ -10,10 +10,10 @@ import ssl
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..servers import Server, Usage, raise_file_limit
+from ..wire import Answers
 
 # connections that are opened and send a request at a time: fewer than any backlog
 _BATCH: Final = 100
@@ -29,24 +29,22 @@ _SETTLING: Final = 0.5
 STALLED: Final = 30.0
 
 
-@dataclass(frozen=True)
-class Greeting:
-    """What a connection sends before it is silent, and how the answer begins, and ends (in one of several ways)."""
+class Greeting(NamedTuple):
+    """What a connection sends before it is silent, and the status of the answer."""
 
     request: bytes
-    begins: bytes
-    ends: bytes | tuple[bytes, ...]
+    status: int
 
 
-HELLO: Final = Greeting(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"HTTP/1.1 200 ", b"Hello, world!")
+HELLO: Final = Greeting(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 200)
 
 _UPGRADE: Final = (
     b"GET / HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
     b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
 _DEFLATE: Final = b"sec-websocket-extensions: permessage-deflate; client_max_window_bits\r\n"
-WEBSOCKET: Final = Greeting(_UPGRADE + b"\r\n", b"HTTP/1.1 101 ", b"\r\n\r\n")
-COMPRESSED: Final = Greeting(_UPGRADE + _DEFLATE + b"\r\n", b"HTTP/1.1 101 ", b"\r\n\r\n")
+WEBSOCKET: Final = Greeting(_UPGRADE + b"\r\n", 101)
+COMPRESSED: Final = Greeting(_UPGRADE + _DEFLATE + b"\r\n", 101)
 
 
 def allowed(wanted: int) -> int:
@@ -83,14 +81,13 @@ class Crowd(ExitStack):
     def receive(self, clients: Sequence[socket.socket]) -> None:
         """Read an answer from each connection. RuntimeError if it is another, or is cut; OSError if that stalls."""
         for client in clients:
-            received = b""
-            while not received.endswith(self._greeting.ends):
-                data = client.recv(4096)
-                if not data:
-                    raise RuntimeError(f"the server closed before it had answered: {received!r}")
-                received += data
-                if not self._greeting.begins.startswith(received[: len(self._greeting.begins)]):
-                    raise RuntimeError(f"something else is answered: {received[:200]!r}")
+            answers = Answers()
+            while not answers.complete:
+                if not (data := client.recv(4096)):
+                    raise RuntimeError("the server closed before it had answered")
+                answers.feed(data, 0.0)
+            if answers.status != self._greeting.status:
+                raise RuntimeError(f"something else is answered: {answers.status}")
             self.answered[client] = time.monotonic()
 
     def open(self, number: int) -> None:

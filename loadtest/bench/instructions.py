@@ -8,7 +8,7 @@ import shutil
 import signal
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,9 +31,6 @@ PATIENCE: Final = 180.0
 _MARK: Final = "getloadavg"
 _COUNT: Final = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
 
-# a request has the one field that it must have; the answers are those of counted.py
-_GREETING: Final = replace(HELLO, ends=(b"Hello, world!", b'{"message":"Hello, world!"}'))
-
 
 @dataclass(frozen=True)
 class Case:
@@ -54,7 +51,7 @@ class Case:
     def command(self) -> list[str]:
         """The command that serves it."""
         # the thread that watches for stalls goes by the real clock
-        words = f"--stall-log off --http {self.http} --loop {self.loop} {'' if self.deadlines else WORDS['off']}"
+        words = f"--stall-log off --http {self.http} --loop {self.loop} {'' if self.deadlines else WORDS['OFF']}"
         return deadlined_command(f"loadtest.peers.counted.counted:{self.app}", "--no-access-log", *words.split())
 
 
@@ -89,13 +86,13 @@ class Instructions(Benchmark):
         return {"instructions": (many - few) / (third - second)}
 
     def _load(self, server: Server, connections: int) -> None:
-        with Crowd(server.port, _GREETING) as crowd:
+        with Crowd(server.port) as crowd:
             clients = crowd.connect(connections)
             for requests in self.stated["runs"]:
                 for _ in range(requests // connections):
                     _ask(server, crowd, clients)
                 _wait_until(server, psutil.STATUS_SLEEPING)
-                crowd.send(clients[:1], _GREETING.request.replace(b"/", b"/mark", 1))
+                crowd.send(clients[:1], HELLO.request.replace(b"/", b"/mark", 1))
                 crowd.receive(clients[:1])
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
 from typing import Final
 
 from ..servers import on_core, running
@@ -50,9 +49,8 @@ def _contestant(name: str, program: str) -> Contestant:
     words = program.split()
     if words[0] == "go":
         return golang.contestant(name)
-    if "uvloop" in words and not find_spec("uvloop"):
-        return Contestant(name, "uvloop is not installed (pip install uvloop)")
-    return Contestant(name, builds.missing(name))
+    needs = ["uvloop"] if "uvloop" in words else []
+    return Contestant(name, builds.not_installed(needs) or builds.missing(name))
 
 
 class Echo(Programs):

@@ -29,7 +29,7 @@ DUELS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 _PROXIES: Final = table("proxies.toml")
-# the commands of ours, with {upstream} and {app}
+# the commands of ours, with @UPSTREAM@ and @APP@
 _COMMANDS: Final[Mapping[str, str]] = _PROXIES["commands"]
 # the configurations of nginx, with @UPSTREAM@, @PORT@, @BODY@ and @DIRECTORY@
 _NGINX: Final[Mapping[str, str]] = _PROXIES["nginx"]
@@ -148,7 +148,7 @@ def _proxy(contestant: str, upstream: int) -> AbstractContextManager[Server]:
     """Start this contestant as `answering` does."""
     if contestant == "nginx":
         return _nginx("proxy", upstream, processes.SERVER_CORE)
-    command = [sys.executable, "-m", *_COMMANDS[contestant].format(upstream=upstream, app=PAGES).split()]
+    command = [sys.executable, "-m", *filled(_COMMANDS[contestant], {"UPSTREAM": upstream, "APP": PAGES}).split()]
     around = builds.surroundings(contestant, neutral=True)
     return answering(CASES[MAIN], command, core=processes.SERVER_CORE, environment=around)
 

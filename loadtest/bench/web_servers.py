@@ -101,11 +101,9 @@ class Entry:
     def start(self, case: Case) -> list[str]:
         """Return the command that serves this case."""
         added = (self.tls if case.speaks == "tls" else "", self.access_log if case.access_log else "")
-        text = " ".join((self.command, *added))
-        for word, meaning in WORDS.items():
-            text = text.replace(f"{{{word}}}", meaning)
         made, key = certificate() if case.speaks == "tls" else ("", "")
-        text = text.format(app=case.app, port=free_port(), certificate=made, key=key)
+        words = {**WORDS, "APP": case.app, "PORT": free_port(), "CERTIFICATE": made, "KEY": key}
+        text = filled(filled(" ".join((self.command, *added)), words), words)  # the words of the table have some, too
         program = [golang.program(self.program)] if self.program else [sys.executable, "-m"]
         return [*program, *text.split()]
 

@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ pytest.importorskip("rich", reason="the load test's extra is not installed: pip 
 from deadlined.timers import COMPILED
 from loadtest.bench import builds, instructions, runner
 from loadtest.bench.contest import ContestantError
-from loadtest.bench.crowd import HELLO, Crowd
+from loadtest.bench.crowd import Crowd
 from loadtest.bench.instructions import Case, Instructions
 
 BENCHMARK = runner.load("instructions")
@@ -46,7 +45,7 @@ def answering(*parts: bytes) -> Iterator[int]:
 
 
 def ask(port: int) -> None:
-    with Crowd(port, replace(HELLO, ends=b"hello")) as crowd:
+    with Crowd(port) as crowd:
         crowd.open(1)
 
 
@@ -59,9 +58,9 @@ def test_an_answer_is_read_to_its_end(parts: tuple[bytes, ...]) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (ANSWER.replace(b"200 OK", b"500 No"), "something else is answered: b'HTTP/1.1 500 No"),
-        (ANSWER[:-1], "closed before it had answered: b'HTTP"),
-        (b"", "closed before it had answered: b''"),
+        (ANSWER.replace(b"200 OK", b"500 No"), "something else is answered: 500"),
+        (ANSWER[:-1], "closed before it had answered"),
+        (b"", "closed before it had answered"),
     ],
     ids=["500", "cut", "nothing"],
 )
