@@ -303,7 +303,7 @@ def give_up(error: BaseException) -> None:
 
 # the modules of loadtest/ itself that its installed commands need; beside them three packages (pyproject.toml)
 LOADTEST = "deadlined_loadtest"
-INSTALLED = {"__init__", "commands", "crew", "group", "histogram", "installed", "interrupts", "line",
+INSTALLED = {"__init__", "commands", "crew", "histogram", "installed", "interrupts", "line",
              "locustfile", "loop", "output", "report", "servers", "target", "users", "wire"}  # fmt: skip
 
 

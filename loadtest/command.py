@@ -20,7 +20,7 @@ from .check.command import command as check_command
 from .churn.command import command as churn_command
 from .commands import FOLDER, Wholes, explained
 from .grid.command import command as grid_command
-from .group import Commands
+from .installed import Commands
 from .openloop.command import command as http_command
 from .report import RESULTS
 

@@ -5,12 +5,25 @@ There the package's name is `deadlined_loadtest`. In a checkout `python -m loadt
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from .group import Commands
-from .interrupts import loading
+from .interrupts import INTERRUPTED, loading
+
+
+class Commands(click.Group):
+    """A group that exits with INTERRUPTED at Ctrl-C, as a shell expects, whichever command runs; click exits with 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            sys.exit(INTERRUPTED)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -28,8 +28,7 @@ from locust.user.task import LOCUST_STATE_STOPPING
 from .check.attacker import PASSING, Watch, follow
 from .check.attacks import ATTACKS, NAMES
 from .check.run import impossible, learned
-from .check.script import Script, Seen
-from .check.scripts import crowd, scripts
+from .check.scripts import Script, Seen, crowd, scripts
 from .churn.connection import Crowd, Rules
 from .churn.connection import Tally as Churned
 from .churn.profiles import PROFILES

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from ..loop import Loop
 from ..target import Target
 from .probe import Probe
-from .script import Script, Seen
+from .scripts import Script, Seen
 
 # seconds between two starts, so that the server is not late for one because of another
 SPACING = 0.015

@@ -11,8 +11,7 @@ from typing import Literal
 import msgspec
 
 from .kinds import OUTLIVED, SAME, Deadline, Kind, ended, measured, narrowed, none, of_dripped, of_stalled, same
-from .script import Seen
-from .scripts import CLOSE, NEEDS, PRIMED
+from .scripts import CLOSE, NEEDS, PRIMED, Seen
 
 # which part of what was seen is whose: the seen ones of an attack in one role
 Seen_ = Callable[[str, str], list[Seen]]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from statistics import linear_regression, median
 from typing import Literal
 
-from .script import Close, Seen
+from .scripts import Close, Seen
 
 Kind = Literal["none", "idle", "absolute", "min-rate"]
 

@@ -25,7 +25,7 @@ import httptools
 from ..line import Line, how
 from ..loop import Loop
 from ..target import Target
-from .script import Close, Script, Seen
+from .scripts import Close, Script, Seen
 
 # Seconds between a response and the end that it announces. A server that lets a close linger ends its own side at once;
 # one that answers early and goes on waiting holds the connection, until it ends it for another reason.

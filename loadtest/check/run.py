@@ -29,8 +29,7 @@ from . import attacker
 from .attacks import ATTACKS, Attack, advice, crowded, deadlines, known, trouble, unsure
 from .grade import Honest, Outcome, Report, grade, held_verdict, verdict
 from .kinds import Deadline
-from .script import Script, Seen
-from .scripts import Facts, closer, crowd, crowd_size, filler, fills, longest, scripts
+from .scripts import Facts, Script, Seen, closer, crowd, crowd_size, filler, fills, longest, scripts
 
 # honest requests per second, the seconds that one may take, and the connections that they may need at once
 HONEST_RATE = 50.0

@@ -25,9 +25,8 @@ from ..churn.profiles import PROFILES, Act, Herd, Steady
 from ..histogram import histogram, milliseconds, record
 from ..line import close, source
 from ..loop import Loop
-from ..peers.churn_protocol import CLOSE, MOVE, REPLY, REQUEST
+from ..peers.churn_protocol import CLOSE, MOVE, PATIENCE, REPLY, REQUEST, Account, Verdict
 from ..servers import Usage
-from .churn_account import PATIENCE, Account, Verdict
 
 # connections that are opened at a time while the server is filled: fewer than any backlog
 _BATCH: Final = 200

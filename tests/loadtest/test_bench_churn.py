@@ -17,8 +17,19 @@ pytest.importorskip("matplotlib", reason="the load test's extra is not installed
 from loadtest.bench import builds, runner
 from loadtest.churn.profiles import Act, Herd, Steady
 from loadtest.clients.churn import Crowd, churned
-from loadtest.clients.churn_account import PATIENCE, Account, Verdict
-from loadtest.peers.churn_protocol import CLOSE, EXPIRED, MOVE, REPLY, REQUEST, SET, UNKNOWN, Deadlines
+from loadtest.peers.churn_protocol import (
+    CLOSE,
+    EXPIRED,
+    MOVE,
+    PATIENCE,
+    REPLY,
+    REQUEST,
+    SET,
+    UNKNOWN,
+    Account,
+    Deadlines,
+    Verdict,
+)
 from loadtest.servers import Usage
 
 INF = math.inf

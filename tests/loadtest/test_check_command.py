@@ -24,7 +24,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest import target
 from loadtest.check import run as check_run
 from loadtest.check.grade import Honest
-from loadtest.check.script import Seen
+from loadtest.check.scripts import Seen
 from loadtest.command import main
 from loadtest.crew import Child
 from loadtest.target import ForbiddenTargetError, resolve

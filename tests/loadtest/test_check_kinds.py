@@ -14,8 +14,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest.check.attacks import NAMES, deadlines, trouble, unsure
 from loadtest.check.kinds import Deadline, narrowed, of_dripped, of_stalled
 from loadtest.check.probe import pongs
-from loadtest.check.script import Close, Seen
-from loadtest.check.scripts import DRIP, RATES, STALLED, Facts, between, closer
+from loadtest.check.scripts import DRIP, RATES, STALLED, Close, Facts, Seen, between, closer
 from loadtest.target import Target
 
 LIMIT = 60.0

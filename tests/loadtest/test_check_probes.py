@@ -10,8 +10,7 @@ from itertools import pairwise
 import pytest
 
 from loadtest.check.probe import Probe, State
-from loadtest.check.script import Script, Seen
-from loadtest.check.scripts import CLOSER, FILLING, Facts, closer, fills, scripts
+from loadtest.check.scripts import CLOSER, FILLING, Facts, Script, Seen, closer, fills, scripts
 from loadtest.loop import Loop
 from loadtest.target import Target, resolve
 from tests.support.slow_servers import Rule, slow_server

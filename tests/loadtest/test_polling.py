@@ -14,8 +14,7 @@ import pytest
 pytest.importorskip("httptools", reason="the load test's extra is not installed: pip install .[loadtest]")
 
 from loadtest.check.attacker import Watch, follow
-from loadtest.check.script import Script, Seen
-from loadtest.check.scripts import Facts, crowd, scripts
+from loadtest.check.scripts import Facts, Script, Seen, crowd, scripts
 from loadtest.churn.connection import Crowd, Rules, Tally
 from loadtest.openloop.client import Client, Load, Schedule
 from loadtest.target import Target, resolve
