@@ -6,7 +6,6 @@ from .interrupts import loading
 
 
 def run() -> None:
-    """Run the command with the arguments of the process."""
     with loading():
         from .command import main
     main()

@@ -37,7 +37,6 @@ class _NewFile(click.Path):
     """A file to write. Its folder must be there: a run takes minutes, and what it has measured would be lost."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path, or say what is wrong."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if not path.parent.is_dir():
             self.fail(f"there is no folder {path.parent} to write {path.name} in.", param, ctx)
@@ -53,7 +52,6 @@ class Numbers(click.FloatRange):
     read: Callable[[Any], float] = float
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number, or say what is wrong."""
         with suppress(ValueError):
             if (self.min or 0) <= (number := self.read(value)) <= (self.max or 0):
                 return number
@@ -143,7 +141,6 @@ def now() -> str:
 
 
 def as_text(result: object) -> str:
-    """Return the text of a file of JSON."""
     return json.dumps(result, indent=2) + "\n"
 
 

@@ -99,7 +99,6 @@ class Crew:
             child.receive()
 
     def order(self, orders: Iterable[object]) -> None:
-        """Give each its order."""
         for child, order in zip(self._running, orders, strict=True):
             child.connection.send(order)
 
@@ -160,7 +159,6 @@ def noted() -> Iterator[Event]:
 
 
 def main(descriptor: str, module: str, name: str) -> None:
-    """Run the function in this process."""
     # collections would stop the measurement; what is kept is small and bounded
     gc.disable()
     function: Function = getattr(importlib.import_module(module), name)

@@ -18,7 +18,6 @@ class Commands(click.Group):
     """A group that exits with INTERRUPTED at Ctrl-C, as a shell expects, whichever command runs; click exits with 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -52,7 +51,6 @@ def locustfile() -> None:
 
 
 def main() -> None:
-    """Run the command."""
     with loading():
         from .check.command import command as check
         from .churn.command import command as churn

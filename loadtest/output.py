@@ -22,7 +22,6 @@ class Output(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of standard output."""
         return self._stream.encoding or "utf-8"
 
     @property
@@ -30,16 +29,13 @@ class Output(io.TextIOBase):
         return sys.stdout or io.StringIO()  # None: it was closed when the process began
 
     def isatty(self) -> bool:
-        """Tell if it is a terminal."""
         return self._stream.isatty()
 
     def write(self, text: str) -> int:
-        """Print a text."""
         self._try(self._stream.write, text.encode(self.encoding, "replace").decode(self.encoding))
         return len(text)
 
     def flush(self) -> None:
-        """Print what waits."""
         self._try(self._stream.flush)
 
     def close(self) -> None:

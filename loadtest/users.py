@@ -136,7 +136,6 @@ class _Base(User):
         self.setup = _setup["now"]
 
     def stopping(self) -> bool:
-        """Tell if this user is to end."""
         return bool(self._state == LOCUST_STATE_STOPPING)
 
     def tell(self, kind: str, name: str, seconds: float, size: int = 0, wrong: str = "") -> None:
@@ -167,7 +166,6 @@ class Honest(_Base):
 
     @task
     def ask(self) -> None:
-        """Ask until this user is to stop."""
         _Asking(self).run(monotonic(), self.stopping)
 
 

@@ -14,7 +14,7 @@ class Answers:
     `count`: complete ones, and `size`: bytes of all. `status`, `fields`: of the last that began, 0 and empty before;
     `began`: the time given with the bytes in which its head ended. `complete`: no response is unfinished, and there was
     one. `keeps_alive`: the server will take another request. `upgraded`: what follows is not HTTP, and `rest` has come
-    of it already.
+    of it already. The methods `on_...` are called by the parser.
     """
 
     def __init__(self) -> None:
@@ -53,16 +53,13 @@ class Answers:
             self.count += 1
 
     def on_message_begin(self) -> None:
-        """Called by the parser."""
         self.complete = self._has_head = False
         self.fields = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Called by the parser."""
         self.fields[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Called by the parser."""
         self.status = self._parser.get_status_code()
         self._has_head = self.status >= 200
         self._head = 0 if self._has_head else self._head
@@ -70,7 +67,6 @@ class Answers:
         self.keeps_alive = self._parser.should_keep_alive()
 
     def on_message_complete(self) -> None:
-        """Called by the parser."""
         if self._has_head or self.status == 101:  # not an interim response, which the real one follows
             self.complete = True
             self.count += 1

@@ -33,14 +33,12 @@ def start(queue: Any, make: Callable[[Callable[..., object]], Any], times: Seque
 
 
 def move(queue: Any, timers: list[Any], times: Sequence[float]) -> None:
-    """Move each in turn."""
     modify = queue.modify
     for timer, when in zip(timers, times, strict=True):
         modify(timer, when)
 
 
 def stop(queue: Any, timers: Sequence[Any]) -> None:
-    """Stop each in turn."""
     cancel = queue.stop
     for timer in timers:
         cancel(timer)
@@ -56,8 +54,6 @@ def many(queue: Any, make: Callable[[Callable[..., object]], Any], number: int) 
     timings = Timings(loops=1, values=1)
 
     def phase(name: str, operations: int, action: Callable[..., object], *arguments: Any) -> None:
-        """Time an action of so many operations."""
-
         def seconds(_: int) -> float:
             began = time.perf_counter()
             action(*arguments)
@@ -84,7 +80,6 @@ def many(queue: Any, make: Callable[[Callable[..., object]], Any], number: int) 
 
 
 def main(name: str, number: str) -> None:
-    """Measure, print the figures and exit."""
     if name == "deadlined":
         from deadlined.timers import Timer, Timers  # not what a peer is measured with
 

@@ -44,12 +44,10 @@ class Case:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The modules that it needs."""
         return self.http, self.loop, *(() if self.app == "hello" else ("starlette",))
 
     @property
     def command(self) -> list[str]:
-        """The command that serves it."""
         # the thread that watches for stalls goes by the real clock
         words = f"--stall-log off --http {self.http} --loop {self.loop} {'' if self.deadlines else WORDS['OFF']}"
         return deadlined_command(f"loadtest.peers.counted.counted:{self.app}", "--no-access-log", *words.split())
@@ -59,8 +57,6 @@ CASES: Final[Mapping[str, Case]] = {name: Case(**case) for name, case in table("
 
 
 class Instructions(Benchmark):
-    """The benchmark `instructions`."""
-
     asked: Mapping[str, Case] = CASES
 
     def contestants(self) -> Sequence[Contestant]:

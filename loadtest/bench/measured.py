@@ -84,7 +84,6 @@ class Expiry:
         self.old = [clock() + offset for offset in spread_times(number, _LEAD, _LEAD + _WINDOW)]
 
     def moving(self) -> None:
-        """Begin to count."""
         self._spent = time.process_time()
 
     def wait(self) -> None:

@@ -60,8 +60,6 @@ def _contestant(name: str, program: str) -> Contestant:
 
 
 class Echo(Programs):
-    """The benchmark `echo`."""
-
     def contestants(self) -> Sequence[Contestant]:
         client.compiled()  # nothing can be measured without it
         return super().contestants()
@@ -136,7 +134,6 @@ class Schemes(Benchmark):
         return processes.run(command, builds.environment(builds.INSTALLED))
 
     def plot(self, results: Results, path: Path) -> None:
-        """Draw a panel for each case."""
         from .plots import growths  # matplotlib takes a second to import
 
         costs = {
@@ -146,6 +143,5 @@ class Schemes(Benchmark):
         growths(self.title, {case: found for case, found in costs.items() if found}, path)
 
     def _costs(self, results: Results, contestant: str, case: str) -> dict[int, float]:
-        """Return the medians by size."""
         found = ((size, results.spread(contestant, case, str(size))) for size in self.stated["sizes"])
         return {size: spread.median for size, spread in found if spread is not None}

@@ -118,7 +118,6 @@ async def expired(way: str, number: int) -> float:
 
 
 def main(host: str, way: str, kind: str, number: str, loops: str, values: str) -> None:
-    """Run on the named loop."""
     timings = Timings(int(loops), int(values))
     with runner_of(host) as runner:
         if kind == "live":

@@ -59,7 +59,6 @@ def _unconnected() -> Conn:
 
 
 def _scopes(stack: ExitStack, times: Sequence[float]) -> list[trio.CancelScope]:
-    """Enter a scope for each deadline."""
     return [stack.enter_context(trio.CancelScope(deadline=when)) for when in times]
 
 
@@ -97,7 +96,6 @@ async def expired(number: int) -> float:
 
 
 def main(way: str, kind: str, number: str, loops: str, values: str) -> None:
-    """Measure, print the figures and exit."""
     timings = Timings(int(loops), int(values))
     if kind == "live":
         trio.run(live, way, int(number), timings)

@@ -142,7 +142,6 @@ class Results:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """What is found of each target."""
         return [self.verdict(target) for target in self.targets]
 
     def verdict(self, target: Target) -> Verdict:

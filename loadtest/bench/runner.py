@@ -45,7 +45,6 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """The rule for people."""
         if self.least == self.most:
             return f"{self.least} start{'s' if self.least > 1 else ''} each"
         return f"{self.least} starts each, up to {self.most} until the interval is within {PRECISE:.0%} of the median"
@@ -79,7 +78,6 @@ class Plan:
     add: bool = False
 
     def rule_of(self, benchmark: Benchmark) -> Rule:
-        """Return how often each measurement is repeated."""
         if exact := self.repetitions or (1 if self.quick else 0):
             return Rule(exact, exact)
         return Rule(benchmark.repetitions, 2 * benchmark.repetitions)

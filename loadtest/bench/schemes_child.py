@@ -89,7 +89,6 @@ def slope(costs: Mapping[int, float]) -> float:
 
 
 def main(name: str, case: str, patience: str, most: str, *sizes: str) -> None:
-    """Measure, print the figures and exit."""
     # a garbage collection would walk millions of timers and arguments again and again
     gc.disable()
     timings = Timings(loops=1, values=1)

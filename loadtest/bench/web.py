@@ -48,8 +48,6 @@ class Served(Benchmark):
 
 
 class Web(Served):
-    """The benchmark `http`."""
-
     def contestants(self) -> Sequence[Contestant]:
         tool("wrk")  # nothing can be measured without it
         return [entry.contestant() for entry in ENTRIES.values()]
@@ -62,8 +60,6 @@ class Web(Served):
 
 
 class Duel(Served):
-    """The benchmark `duel`."""
-
     asked: Mapping[str, Case] = {case: CASES[name] for case, (name, _) in DUELS.items()}
 
     def __init__(self, name: str, *, quick: bool = False) -> None:
@@ -103,8 +99,6 @@ class Duel(Served):
 
 
 class Idle(Served):
-    """The benchmark `idle`."""
-
     # memory under the allocator's defaults
     asked: Mapping[str, Case] = {name: Case(**case, neutral=False) for name, case in STATED["idle"]["cases"].items()}
 
@@ -122,8 +116,6 @@ class Idle(Served):
 
 
 class Proxied(Benchmark):
-    """The benchmark `proxied`."""
-
     def contestants(self) -> Sequence[Contestant]:
         tool("wrk")
         tool("nginx")  # nothing can be measured without an upstream
@@ -145,7 +137,6 @@ def _loaded(server: Server, asked: Case, seconds: int) -> Requests:
 
 
 def _proxy(contestant: str, upstream: int) -> AbstractContextManager[Server]:
-    """Start this contestant as `answering` does."""
     if contestant == "nginx":
         return _nginx("proxy", upstream, processes.SERVER_CORE)
     command = [sys.executable, "-m", *filled(_COMMANDS[contestant], {"UPSTREAM": upstream, "APP": PAGES}).split()]
@@ -154,7 +145,6 @@ def _proxy(contestant: str, upstream: int) -> AbstractContextManager[Server]:
 
 
 def _nginx(configuration: str, upstream: int, core: int) -> AbstractContextManager[Server]:
-    """Start nginx as `answering` does."""
     folder, port = processes.scratch() / f"nginx-{configuration}", free_port()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()

@@ -54,7 +54,6 @@ class Case:
         return self.connections > 1
 
     def url(self, port: int) -> str:
-        """Return what is requested of a server at this port."""
         return f"{'https' if self.speaks == 'tls' else 'http'}://127.0.0.1:{port}{self.path}"
 
     @property
@@ -99,7 +98,6 @@ class Entry:
         return None if case.speaks in self.speaks else f"{self.name} is not measured with {case.speaks}"
 
     def start(self, case: Case) -> list[str]:
-        """Return the command that serves this case."""
         added = (self.tls if case.speaks == "tls" else "", self.access_log if case.access_log else "")
         made, key = certificate() if case.speaks == "tls" else ("", "")
         words = {**WORDS, "APP": case.app, "PORT": free_port(), "CERTIFICATE": made, "KEY": key}
@@ -133,7 +131,6 @@ def certificate() -> tuple[Path, Path]:
 
 
 def serving(entry: Entry, case: Case) -> AbstractContextManager[Server]:
-    """Start this server as `answering` does."""
     around = builds.surroundings(entry.name, neutral=case.neutral)
     logs = not case.access_log
     return answering(case, entry.start(case), core=processes.SERVER_CORE, environment=around, heeds_logs=logs)

@@ -108,8 +108,6 @@ def follow(order: Watch, stopped: Callable[[int], bool] = lambda left: False) ->
 
 
 class _Gathering:
-    """A crowd while it stands."""
-
     def __init__(self, order: Crowd, channel: Channel) -> None:
         self._order = order
         self._channel = channel

@@ -33,8 +33,7 @@ Judged = tuple[Verdict, str]
 
 TIMES = ", ".join(f"{attack.name} {attack.within:g} s" for attack in ATTACKS if attack.enough is not None)
 # the rules as text, with these numbers
-_TEXT = Path(__file__).with_name("rules.txt").read_text(encoding="utf-8").rstrip()
-RULES = _TEXT.format_map(globals())
+RULES = Path(__file__).with_name("rules.txt").read_text(encoding="utf-8").rstrip().format_map(globals())
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,6 @@ class Probe(Line):
 
     @property
     def _reads(self) -> bool:
-        """True while it reads all that comes."""
         return self.script.gulp is None or self.state is State.WAITING
 
     def stop(self, now: float) -> None:
@@ -120,7 +119,6 @@ class Probe(Line):
             self._finish("rst" if code else "fin", now - self._began)
 
     def _attack(self) -> None:
-        """Begin the part of the script that is measured."""
         if self.script.since == "attack":
             self._began = monotonic()
         self.state = State.ATTACKING

@@ -172,7 +172,6 @@ class Check(ExitStack):
         )  # fmt: skip
 
     def _why_not(self, attack: Attack) -> str:
-        """Return why the attack is not possible; "" if it is."""
         if attack.enough is None and not self._plan.connections:
             return "no crowd was asked for"
         return impossible(attack, self._facts)
@@ -266,7 +265,6 @@ class Check(ExitStack):
                     continue
 
     def _outcomes(self, server: str) -> Iterable[Outcome]:
-        """Judge each attack that was asked for."""
         found = deadlines(self._seen)
         for attack in (attack for attack in ATTACKS if attack.name in self._plan.names):
             if why := self._why_not(attack):

@@ -24,7 +24,6 @@ Mark = tuple[float, str]
 
 
 def show(console: Console, report: Report) -> None:
-    """Print the report."""
     table = Table(title=escape(f"{report.target} ({report.server})"))
     is_narrow = console.width < _WIDE
     columns = ("attack", "verdict", "kind", "ended after", "end", "honest p99", "why")[: 6 if is_narrow else 7]
@@ -67,7 +66,6 @@ def _honest_text(honest: Honest | None) -> str:
 
 
 def kind_text(outcome: Outcome) -> str:
-    """Return the kind, with the minimum rate."""
     deadline = outcome.deadline
     if outcome.attack.enough is None:
         return ""
@@ -78,7 +76,6 @@ def kind_text(outcome: Outcome) -> str:
 
 
 def seconds_text(outcome: Outcome) -> str:
-    """Return the seconds and their spread."""
     deadline = outcome.deadline
     if deadline.seconds is None:
         measured = outcome.attack.enough is not None and deadline.connections
@@ -93,7 +90,6 @@ def end_text(outcome: Outcome) -> str:
 
 
 def page(report: Report) -> str:
-    """Return the page."""
     charts = {"For how long a connection is held": _held(report), "What honest clients feel": _felt(report)}
     return rendered(_FOLDER / "report.html", report=report, charts=charts, cells=cells, rules=RULES)
 

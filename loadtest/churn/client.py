@@ -38,7 +38,6 @@ class Order:
 
 
 def main(channel: Channel[Any, Any]) -> None:
-    """Be one client process: follow the parent's order."""
     channel.send("begun")
     channel.send(_Ordered(channel.recv(), channel).run())
 
@@ -52,7 +51,6 @@ class _Ordered(Crowd):
         self._channel = channel
 
     def run(self) -> Tally:
-        """Open, hold and end the connections."""
         order, tally = self._order, self.tally
         end = order.start + order.duration
         self.loop.watch(self._channel.fileno(), EPOLLIN, self._told)
@@ -76,7 +74,6 @@ class _Ordered(Crowd):
         return tally
 
     def _report(self, now: float) -> None:
-        """Report, and do so again soon."""
         self._channel.send(Counter(open=len(self.open), requests=self.tally.requests, cut=self.tally.cut.total()))
         self.loop.at(now + _REPORT, self._report)
 

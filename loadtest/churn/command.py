@@ -75,7 +75,6 @@ def command(
 
 
 def _admin(url: str, token_file: TextIO | None, owned: Names) -> Admin | None:
-    """Return the admin listener, if there is one."""
     if not url:
         if token_file is not None:
             raise click.UsageError("--admin-token-file needs --admin")
@@ -97,7 +96,6 @@ def page(result: Result) -> str:
 
 
 def show(console: Console, result: Result) -> None:
-    """Print the result."""
     tally = result.tally
     table = Table(title=escape(f"{result.plan.target.url} ({result.server}): {result.plan.profile}"), show_header=False)
     table.add_column(no_wrap=True)

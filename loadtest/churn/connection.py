@@ -162,7 +162,6 @@ class Connection(Line):
         self._speak(now)
 
     def on_data(self, data: bytes, now: float) -> None:
-        """Take a part of a response."""
         self._crowd.tally.received += len(data)
         super().on_data(data, now)
 
@@ -293,7 +292,6 @@ class Crowd:
         self.finishing = False
 
     def connect(self, number: int, now: float) -> None:
-        """Open a connection."""
         if not self.finishing:
             self.open[number] = connection = Connection(number, self)
             self.tally.most = max(self.tally.most, len(self.open))

@@ -59,7 +59,6 @@ class Plan:
 
     @property
     def clients(self) -> int:
-        """The number of processes."""
         return min(self.connections, self.processes or -(-self.connections // PER_PROCESS))
 
 

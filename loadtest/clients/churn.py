@@ -68,7 +68,6 @@ class Client:
         crowd.loop.watch(self.sock.fileno(), EPOLLIN, self._receive)
 
     def ask(self, due: float, kind: int = MOVE) -> None:
-        """Send a request at once."""
         account = self.account
         self.give_up()
         if account.due < math.inf:
@@ -219,7 +218,6 @@ class Crowd:
         self.broken += self.waiting
 
     def close(self) -> None:
-        """Close all connections."""
         for client in self.clients.values():
             client.sock.close()
         self.loop.close()
@@ -266,7 +264,6 @@ def churned(crowd: Crowd, connections: int, seconds: float, usage: Callable[[], 
 
 
 def main(port: str, pid: str, name: str, connections: str, period: str, seconds: str) -> None:
-    """Run the client with the arguments of the command line above."""
     crowd = Crowd(int(port), PROFILES[name](float(period), random.Random(1)))
     print(json.dumps(churned(crowd, int(connections), float(seconds), lambda: Usage.of(int(pid)))))
 

@@ -62,7 +62,6 @@ def command(names: Names, page: Path, only_write: bool, listing: bool, **options
 
 
 def _measured(chosen: Sequence[Contestant], grid: Grid) -> int:
-    """Measure, and return the exit code."""
     try:
         good = measure(chosen, grid, lambda line: console.print(line, highlight=False, markup=False))
     except KeyboardInterrupt:

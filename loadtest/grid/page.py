@@ -52,7 +52,6 @@ class Row:
 
     @property
     def graded(self) -> bool:
-        """True if it has a grade."""
         return bool(self.grade) and self.grade in GRADES
 
     def cell(self, attack: Attack) -> str:
@@ -68,7 +67,6 @@ class Row:
 
     @property
     def remarks(self) -> list[str]:
-        """What a footnote says."""
         gone, died = self.report.get("gone"), self.result["died"]
         remarks = [
             self.result["failed"] and f"not measured: {self.result['failed']}",

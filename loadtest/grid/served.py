@@ -20,7 +20,6 @@ _TEXT = "text/plain"
 
 
 async def asgi(scope: Message, receive: Receive, send: Send) -> None:
-    """Serve it as ASGI."""
     if scope["type"] == "http":
         await uploaded(receive)
         await answer(send, BODY)
@@ -29,7 +28,6 @@ async def asgi(scope: Message, receive: Receive, send: Send) -> None:
 
 
 def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """Serve it as WSGI."""
     left = int(environ.get("CONTENT_LENGTH") or 0)
     while left > 0 and (data := environ["wsgi.input"].read(min(left, 65536))):
         left -= len(data)

@@ -94,7 +94,6 @@ class _Connection(Line):
         self._client = client
 
     def on_open(self, now: float) -> None:
-        """Ask."""
         self.send(self._client.request)
 
     def send(self, request: bytes) -> None:

@@ -94,7 +94,6 @@ def _run(plan: Plan, interrupt: Event) -> Result:
 
 
 def _lines(result: Result) -> Iterator[str]:
-    """Say what a run has found."""
     plan, tally = result.plan, result.tally
     processes = f"{plan.clients} process{'es' if plan.clients > 1 else ''}"
     asked = f"0 to {plan.rate:g}/s, {plan.rate / 2:g}/s on average," if plan.ramp else f"{plan.rate:g}/s"

@@ -20,7 +20,6 @@ BACKLOG = 1024
 
 
 async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Echo until the peer ends."""
     while data := await reader.read(SIZE):
         writer.write(data)
         await writer.drain()
@@ -38,8 +37,6 @@ async def timeout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def main(mode: str) -> None:
-    """Serve on a free port until the process is terminated."""
-
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # the client ends by closing, or was too slow
         with suppress(ConnectionError, TimeoutError):

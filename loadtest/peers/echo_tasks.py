@@ -25,7 +25,6 @@ SECONDS = 5.0
 
 
 async def plain(stream: Conn | trio.SocketStream) -> None:
-    """Echo until the peer ends."""
     while data := await stream.receive_some():
         await stream.send_all(data)
 
@@ -61,7 +60,6 @@ async def scope(stream: trio.SocketStream) -> None:
 
 
 async def main(host: str, mode: str) -> None:
-    """Serve on a free port until the process is terminated."""
     serve: Any = {"plain": plain, "moved": moved, "fail_after": fail_after, "scope": scope}[mode]
 
     async def handle(stream: Any) -> None:

@@ -141,7 +141,6 @@ async def calls(count: int, spread: float) -> list[float]:
 
 
 def measured(way: str, count: int, spread: float) -> list[float]:
-    """Measure one of the ways."""
     if way == "thread":
         return thread(count, spread)
     if way in ("asyncio", "uvloop"):

@@ -24,7 +24,6 @@ WARM = 500
 
 
 async def tick(loop: str, way: str, ticks: int) -> None:
-    """Wait for that many ticks."""
     if way == "ticker":
         ticker = Ticker(PERIOD)
         for _ in range(ticks):
@@ -36,7 +35,6 @@ async def tick(loop: str, way: str, ticks: int) -> None:
 
 
 async def main(loop: str, way: str, ticks: int) -> float:
-    """Return the microseconds per tick."""
     await tick(loop, way, WARM)
     began = time.process_time()
     await tick(loop, way, ticks)
