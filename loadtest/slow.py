@@ -26,7 +26,7 @@ from rich.table import Table
 from .crew import LEAD, crew
 from .histogram import milliseconds
 from .openloop import run as openloop
-from .openloop.client import Load, Schedule, Tally
+from .openloop.client import Plan, Tally
 from .report import console, machine
 from .servers import Record, Server, attempts, deadlined_command, raise_file_limit, running, tool
 from .target import resolve
@@ -35,9 +35,8 @@ APP = "loadtest.apps:target"
 
 # seconds that a cut may come after its deadline, with 1,000 connections due at once on a shared core
 TOLERANCE = 0.5
-# honest requests: so many a second, until told to stop; and the seconds that one may take
-HONEST = Schedule(50.0, 3600.0)
-PATIENCE = 10.0
+# honest requests: so many a second, for so many seconds at most; and the seconds that one may take
+HONEST_RATE, HONEST_SECONDS, PATIENCE = 50.0, 3600.0, 10.0
 
 # the reasons of connections that their peer ended
 _BY_PEER = frozenset({"client_closed", "client_reset", "done"})
@@ -92,7 +91,7 @@ class Outcome:
         """True if every attacker was cut for the right reason in time and every honest request was answered, but for
         the last ones, which have not waited longer than a cut may be late."""
         cut_rightly = len(self.cut) == self.connections and not (self.early or self.late)
-        served = self.honest.ok >= max(1, self.honest.due - HONEST.rate * TOLERANCE) and not self.honest.errors
+        served = self.honest.ok >= max(1, self.honest.due - HONEST_RATE * TOLERANCE) and not self.honest.errors
         return cut_rightly and self.others.keys() <= _BY_PEER and served
 
 
@@ -102,7 +101,8 @@ def run_mode(mode: Mode, connections: int = 1000) -> Outcome:
     program = tool("slowhttptest")
     with running(deadlined_command(APP, *mode.defence)) as server, crew(openloop.main, 1) as honest:
         # each on a connection of its own, until told to stop
-        honest.order([(Load(resolve(f"{server.url}/honest"), HONEST, 100, PATIENCE, reuse=False), monotonic() + LEAD)])
+        asked = Plan(resolve(f"{server.url}/honest"), HONEST_RATE, HONEST_SECONDS, 100, PATIENCE, reuse=False)
+        honest.order([(asked, monotonic() + LEAD)])
         attack(program, mode, server.url, connections)
         for _ in attempts(mode.deadline + 5.0, 0.1):
             if len(_cut(server, mode)) >= connections:

@@ -32,7 +32,7 @@ from .check.scripts import Script, Seen, crowd, scripts
 from .churn.connection import Crowd, Rules
 from .churn.connection import Tally as Churned
 from .churn.profiles import PROFILES
-from .openloop.client import Client, Load, Schedule
+from .openloop.client import Client, Plan
 from .openloop.client import Tally as Asked
 from .target import PATIENCE, ForbiddenTargetError, Target, UnusableTargetError, ask, resolve
 
@@ -174,7 +174,7 @@ class _Asking(Client):
 
     def __init__(self, user: Honest) -> None:
         setup = user.setup
-        super().__init__(Load(setup.target, Schedule(setup.options.rate, _DAY), _CONNECTIONS, PATIENCE), setup.asked)
+        super().__init__(Plan(setup.target, setup.options.rate, _DAY, _CONNECTIONS, PATIENCE), setup.asked)
         self._user = user
 
     def count(self, seconds: float, wrong: str, *, waited: bool = True) -> None:

@@ -21,7 +21,8 @@ from typing import Any
 
 from ..commands import OnProgress, now
 from ..crew import Child, need_descriptors, noted
-from ..openloop.client import Client, Load, Schedule
+from ..openloop.client import Client
+from ..openloop.client import Plan as Asked
 from ..servers import attempts
 from ..target import ForbiddenTargetError, Target, UnusableTargetError, answered, ask, need_ports, refusal, speaks_ws
 from ..wire import Answers
@@ -182,9 +183,8 @@ class Check(ExitStack):
     def _honest(self) -> Honest:
         """Ask as honest clients do, each on a connection of its own, and say what they felt."""
         seconds = min(CROWD_MOST, max(CROWD_LEAST, CROWD_PART * self._plan.limit))
-        schedule = Schedule(HONEST_RATE, seconds)
-        client = Client(Load(self._plan.target, schedule, _HONEST_CONNECTIONS, HONEST_PATIENCE, reuse=False))
-        tally = client.run(monotonic())
+        asked = Asked(self._plan.target, HONEST_RATE, seconds, _HONEST_CONNECTIONS, HONEST_PATIENCE, reuse=False)
+        tally = Client(asked).run(monotonic())
         if tally.interrupted:
             raise KeyboardInterrupt
         need_ports(tally.errors)

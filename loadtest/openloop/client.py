@@ -12,9 +12,10 @@ Cost       One process asks some 10,000 times a second.
 from __future__ import annotations
 
 import math
+import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import ClassVar
 
@@ -24,25 +25,46 @@ from ..line import Line, trouble
 from ..loop import Loop
 from ..target import Target
 
+# requests per second that one process asks with half of a processor
+PER_PROCESS = 8000.0
 # seconds between two looks for requests that have waited too long
 _SWEEP = 0.05
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Plan:
     """Requests at `rate` per second for `duration` seconds; with `ramp` the rate grows from nothing to `rate`.
 
-    One of `parts` processes takes every `parts`-th request, from the `part`-th on.
+    `connections`: open at once at most; `patience`: seconds that a request may take; `reuse`: ask again on the same
+    connection. `processes`: 0 for as many as the rate needs. One of `parts` processes takes every `parts`-th request,
+    from the `part`-th on.
     """
 
+    target: Target
     rate: float
     duration: float
+    connections: int
+    patience: float
     ramp: bool = False
+    processes: int = 0
+    reuse: bool = True
     part: int = 0
     parts: int = 1
 
-    def __len__(self) -> int:
-        """Return the number of requests of this part."""
+    @property
+    def clients(self) -> int:
+        """The number of processes: at most one per connection, and one per processor unless told."""
+        wanted = self.processes or min(len(os.sched_getaffinity(0)), math.ceil(self.rate / PER_PROCESS))
+        return max(1, min(wanted, self.connections))
+
+    def share(self, part: int) -> Plan:
+        """Return what the process of this number does."""
+        connections = self.connections // self.clients + (part < self.connections % self.clients)
+        return replace(self, connections=connections, part=part, parts=self.clients)
+
+    @property
+    def requests(self) -> int:
+        """The number of requests of this part."""
         total = math.floor(self.rate * self.duration / (2 if self.ramp else 1) + 1e-9)
         return max(0, -(-(total - self.part) // self.parts))
 
@@ -53,20 +75,6 @@ class Schedule:
             # rate * t**2 / (2 * duration) have come by the time t
             return math.sqrt(2 * self.duration * arrival / self.rate)
         return arrival / self.rate
-
-
-@dataclass(frozen=True)
-class Load:
-    """What one process asks. `connections`: open at once at most; `patience`: seconds that a request may take.
-
-    `reuse`: ask again on the same connection.
-    """
-
-    target: Target
-    schedule: Schedule
-    connections: int
-    patience: float
-    reuse: bool = True
 
 
 @dataclass
@@ -89,7 +97,7 @@ class _Connection(Line):
     """A connection, and the request that it carries: `due` is None while there is none."""
 
     def __init__(self, client: Client, due: float) -> None:
-        super().__init__(client.load.target, client.context, client.loop)
+        super().__init__(client.plan.target, client.context, client.loop)
         self.due: float | None = due
         self._client = client
 
@@ -131,12 +139,12 @@ class _Connection(Line):
 class Client:
     """An open loop. `run` does all; the connections use the rest. `tally`: where to count."""
 
-    def __init__(self, load: Load, tally: Tally | None = None) -> None:
+    def __init__(self, plan: Plan, tally: Tally | None = None) -> None:
         self.tally = tally or Tally()
-        self.load = load
+        self.plan = plan
         self.loop = Loop()
-        self.request = load.target.get(*([] if load.reuse else ["Connection: close"]))
-        self.context = load.target.context()
+        self.request = plan.target.get(*([] if plan.reuse else ["Connection: close"]))
+        self.context = plan.target.context()
         self._connections: set[_Connection] = set()
         self._idle: list[_Connection] = []
         self._backlog: deque[float] = deque()
@@ -163,8 +171,7 @@ class Client:
         return self.tally
 
     def _ask(self, start: float, stopped: Callable[[], bool]) -> None:
-        schedule = self.load.schedule
-        times = map(schedule.when, range(len(schedule)))
+        times = map(self.plan.when, range(self.plan.requests))
         due, sweep = start + next(times, math.inf), start
         while due < math.inf or self._backlog or len(self._connections) > len(self._idle):
             now = monotonic()
@@ -191,7 +198,7 @@ class Client:
                 connection = self._idle.pop()
                 connection.due = self._backlog.popleft()
                 connection.send(self.request)
-            elif len(self._connections) < self.load.connections:
+            elif len(self._connections) < self.plan.connections:
                 connection = _Connection(self, self._backlog.popleft())
                 self._connections.add(connection)
                 connection.connect()
@@ -203,9 +210,9 @@ class Client:
         assert connection.due is not None
         waited, status = now - connection.due, connection.answers.status
         wrong = "" if 200 <= status < 400 else f"status {status}"
-        self.count(waited, "no answer in time" if waited > self.load.patience else wrong)
+        self.count(waited, "no answer in time" if waited > self.plan.patience else wrong)
         connection.due = None
-        if self.load.reuse and reuse:
+        if self.plan.reuse and reuse:
             self._idle.append(connection)
         else:
             self._drop(connection)
@@ -233,7 +240,7 @@ class Client:
 
     def _sweep(self, now: float) -> None:
         """Give up what has waited too long. It counts with the time that it waited."""
-        oldest = now - self.load.patience
+        oldest = now - self.plan.patience
         for connection in list(self._connections):
             if connection.due is not None and connection.due < oldest:
                 self.count(now - connection.due, "no answer in time")

@@ -15,7 +15,8 @@ from ..crew import noted
 from ..histogram import shown
 from ..report import console
 from ..target import ask, resolve
-from .run import LEAST, MOST, Condition, Plan, Result, best, bounded_by_client, holds, search
+from .client import Plan
+from .run import LEAST, MOST, Condition, Result, best, bounded_by_client, holds, search
 from .run import run as run_plan
 
 # seconds by which the last answer may be late before that is said
@@ -79,7 +80,7 @@ def command(
         if not ask(target, proper=True).keeps_alive:
             click.echo("The server closes each connection: every request opens a new one, which counts.", err=True)
         first = Plan(target, **plan)
-        if not len(first.share(0).schedule):
+        if not first.share(0).requests:
             raise click.UsageError("no request is due within the --duration at this --rate")
         with noted() as stop:  # for a search as a whole: between two runs it ends the next one
             results = search(first, conditions, lambda one: _run(one, stop)) if searching else [_run(first, stop)]

@@ -4,7 +4,6 @@ the highest rate at which that holds."""
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +15,8 @@ from typing import Any
 
 from ..crew import LEAD, crew, need_descriptors
 from ..histogram import milliseconds, together
-from ..target import Target
-from .client import Client, Load, Schedule, Tally
+from .client import Client, Plan, Tally
 
-# requests per second that one process asks with half of a processor
-PER_PROCESS = 8000.0
 # the search ends when the highest rate that holds and the lowest that does not differ by this part
 CLOSE_ENOUGH = 0.05
 _TRIALS = 40
@@ -38,31 +34,6 @@ _TIMES: Mapping[str | None, float] = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 _UNITS: Mapping[str, Mapping[str | None, float]] = {"errors": {None: 1.0, "%": 0.01}, "rate": {None: 1.0}}
 _COMPARED: dict[str, Callable[[float, float], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
 _FORM = re.compile(r"\s*(p\d+(?:\.\d+)?|max|errors|rate)\s*(>=|<=|>|<)\s*(\d+(?:\.\d+)?)\s*(us|ms|s|%)?\s*")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to ask. `processes`: 0 for as many as the rate needs. `patience`: seconds that a request may take."""
-
-    target: Target
-    rate: float
-    duration: float
-    connections: int
-    patience: float
-    ramp: bool = False
-    processes: int = 0
-
-    @property
-    def clients(self) -> int:
-        """The number of processes: at most one per connection, and one per processor unless told."""
-        wanted = self.processes or min(len(os.sched_getaffinity(0)), math.ceil(self.rate / PER_PROCESS))
-        return max(1, min(wanted, self.connections))
-
-    def share(self, part: int) -> Load:
-        """Return what the process of this number does."""
-        schedule = Schedule(self.rate, self.duration, self.ramp, part, self.clients)
-        connections = self.connections // self.clients + (part < self.connections % self.clients)
-        return Load(self.target, schedule, connections, self.patience)
 
 
 @dataclass(frozen=True)
@@ -148,8 +119,8 @@ class Condition:
 def main(channel: Connection[Any, Any]) -> None:
     """Be one client process: run the load that the parent sends. Any further message ends it early."""
     channel.send("begun")
-    load, start = channel.recv()
-    channel.send(Client(load).run(start, channel.poll))
+    plan, start = channel.recv()
+    channel.send(Client(plan).run(start, channel.poll))
 
 
 def run(plan: Plan, progress: Callable[[float], object], interrupt: Event) -> Result:
@@ -192,7 +163,7 @@ def search(plan: Plan, conditions: Sequence[Condition], one: Callable[[Plan], Re
             break
         good, bad = (rate, bad) if holds(result, conditions) else (good, rate)
         rate = min(2 * good, MOST) if math.isinf(bad) else max((good + bad) / 2, LEAST)
-        if rate in (good, bad) or not len(replace(plan, rate=rate).share(0).schedule):
+        if rate in (good, bad) or not replace(plan, rate=rate).share(0).requests:
             break
     return results
 

@@ -23,23 +23,23 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest.histogram import together
 from loadtest.loop import Loop
-from loadtest.openloop.client import Client, Load, Schedule, Tally
+from loadtest.openloop.client import Client, Plan, Tally
 from loadtest.openloop.command import _conditions, _finish, _lines, _run, command
-from loadtest.openloop.run import LEAST, MOST, Condition, Plan, Result, best, bounded_by_client, holds, search
+from loadtest.openloop.run import LEAST, MOST, Condition, Result, best, bounded_by_client, holds, search
 from loadtest.target import Target
 
 TARGET = Target("http://127.0.0.1/", 2, ("127.0.0.1", 80), "127.0.0.1", "127.0.0.1", "/", False)
 
 
 def test_arrivals_come_at_equal_distances() -> None:
-    schedule = Schedule(10, 2)
-    assert len(schedule) == 20
-    assert [schedule.when(number) for number in range(4)] == [0.0, 0.1, 0.2, pytest.approx(0.3)]
+    plan = Plan(TARGET, 10, 2, 1, 1.0)
+    assert plan.requests == 20
+    assert [plan.when(number) for number in range(4)] == [0.0, 0.1, 0.2, pytest.approx(0.3)]
 
 
 def test_a_ramp_rises_from_nothing_to_the_rate() -> None:
-    schedule = Schedule(1000, 10, ramp=True)
-    times = [schedule.when(number) for number in range(len(schedule))]
+    plan = Plan(TARGET, 1000, 10, 1, 1.0, ramp=True)
+    times = [plan.when(number) for number in range(plan.requests)]
     assert len(times) == 5000
     assert sum(seconds < 5 for seconds in times) == 1250
     # the last second has all of the rate but a twentieth
@@ -48,13 +48,11 @@ def test_a_ramp_rises_from_nothing_to_the_rate() -> None:
 
 @given(rate=st.floats(0.5, 1000), duration=st.floats(0.1, 5), ramp=st.booleans(), parts=st.integers(1, 5))
 def test_the_parts_of_a_schedule_are_the_whole(rate: float, duration: float, ramp: bool, parts: int) -> None:
-    whole = Schedule(rate, duration, ramp)
+    whole = Plan(TARGET, rate, duration, parts, 1.0, ramp, processes=parts)
     times = sorted(
-        part.when(number)
-        for part in (Schedule(rate, duration, ramp, index, parts) for index in range(parts))
-        for number in range(len(part))
+        part.when(number) for part in (whole.share(index) for index in range(parts)) for number in range(part.requests)
     )
-    assert times == [whole.when(number) for number in range(len(whole))]
+    assert times == [whole.when(number) for number in range(whole.requests)]
     assert all(0 <= seconds <= duration * (1 + 1e-9) for seconds in times)
 
 
@@ -168,7 +166,7 @@ def test_a_client_that_waits_for_a_processor_is_busy(tmp_path: Path) -> None:
 def test_what_the_loop_has_worked_is_what_makes_a_client_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     worked = iter([7.0, 5007.0])
     monkeypatch.setattr(Loop, "worked", lambda self: next(worked))
-    assert Client(Load(TARGET, Schedule(1.0, 0.0), 1, 1.0)).run(monotonic()).busy > 1.0
+    assert Client(Plan(TARGET, 1.0, 0.0, 1, 1.0)).run(monotonic()).busy > 1.0
 
 
 def test_an_invalid_run_does_not_hold() -> None:
@@ -201,7 +199,7 @@ def test_a_search_in_vain_ends_at_the_least_rate() -> None:
 
 def test_a_search_in_vain_ends_where_no_request_is_due() -> None:
     results = search(Plan(TARGET, 100.0, 0.3, 64, 10.0), [Condition.parse("p99>0.5ms")], server(1e9))
-    assert all(len(one.plan.share(0).schedule) for one in results)
+    assert all(one.plan.share(0).requests for one in results)
     assert results[-1].plan.rate / 2 * 0.3 < 1
 
 

@@ -20,7 +20,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest import line
 from loadtest.command import main
 from loadtest.openloop import run as openloop_run
-from loadtest.openloop.client import Client, Load, Schedule, Tally, _Connection
+from loadtest.openloop.client import Client, Plan, Tally, _Connection
 from loadtest.target import resolve
 from tests.support.load_command import interrupt_exit, measuring
 from tests.support.net import certificates
@@ -43,8 +43,8 @@ def asked(
     url: str, rate: float, seconds: float, connections: int = 10, patience: float = 30.0, *, reuse: bool = True
 ) -> Tally:
     """Ask in this process."""
-    load = Load(resolve(url), Schedule(rate, seconds), connections, patience, reuse)
-    return Client(load).run(monotonic())
+    plan = Plan(resolve(url), rate, seconds, connections, patience, reuse=reuse)
+    return Client(plan).run(monotonic())
 
 
 def milliseconds(tally: Tally, percentile: float) -> float:
@@ -91,7 +91,7 @@ def test_what_is_never_answered_counts_with_the_time_that_it_waited() -> None:
 @pytest.mark.parametrize("connections", [100, 1], ids=["sent", "queued"])
 def test_what_waits_when_a_run_is_stopped_counts_with_the_time_that_it_waited(connections: int) -> None:
     with slow_server(Rule(delay=30.0)) as server:
-        client = Client(Load(resolve(server.url), Schedule(50, 60.0), connections, 30.0))
+        client = Client(Plan(resolve(server.url), 50, 60.0, connections, 30.0))
         tally = client.run(monotonic(), lambda: client.tally.due >= 40)
     assert tally.interrupted
     assert (tally.ok, dict(tally.errors), tally.latency.get_total_count()) == (0, {}, tally.due)
@@ -137,7 +137,7 @@ def test_errors_are_counted_by_their_kind(rule: Rule, kind: str) -> None:
 
 def test_a_complete_answer_that_comes_with_a_reset_is_one() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = Client(Load(resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/"), Schedule(1, 1.0), 1, 30.0))
+        client = Client(Plan(resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/"), 1, 1.0, 1, 30.0))
         listener.accept()[0].close()  # of what looked if anybody listens
         connection = _Connection(client, monotonic())
         connection.connect()
@@ -164,7 +164,7 @@ def test_an_answer_after_the_patience_is_an_error(monkeypatch: pytest.MonkeyPatc
 def test_a_server_that_has_gone_is_an_error_of_each_request() -> None:
     with slow_server(Rule()) as server:
         target = resolve(server.url)
-    tally = Client(Load(target, Schedule(50, 0.4), 10, 5.0)).run(monotonic())
+    tally = Client(Plan(target, 50, 0.4, 10, 5.0)).run(monotonic())
     assert dict(tally.errors) == {"Connection refused": 20}
     assert tally.sent == 0
 
@@ -276,7 +276,7 @@ def test_no_descriptors_in_the_middle_are_errors(monkeypatch: pytest.MonkeyPatch
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr("loadtest.line.socket.socket", full)
-    tally = Client(Load(target, Schedule(50, 0.2), 10, 5.0)).run(monotonic())
+    tally = Client(Plan(target, 50, 0.2, 10, 5.0)).run(monotonic())
     assert dict(tally.errors) == {"Too many open files": 10}
 
 

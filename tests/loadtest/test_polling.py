@@ -16,7 +16,7 @@ pytest.importorskip("httptools", reason="the load test's extra is not installed:
 from loadtest.check.attacker import Watch, follow
 from loadtest.check.scripts import Facts, Script, Seen, crowd, scripts
 from loadtest.churn.connection import Crowd, Rules, Tally
-from loadtest.openloop.client import Client, Load, Schedule
+from loadtest.openloop.client import Client, Plan
 from loadtest.target import Target, resolve
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
@@ -90,7 +90,7 @@ def test_no_connection_and_no_honest_answer_are_troubles() -> None:
 def test_an_open_loop_and_a_churn_poll_too() -> None:
     with slow_server(Rule(idle=0.3), certificates().server) as server:
         target = resolve(server.url.replace("http:", "https:"))
-        asked = Client(Load(target, Schedule(50.0, 0.4), 10, 10.0)).run(monotonic())
+        asked = Client(Plan(target, 50.0, 0.4, 10, 10.0)).run(monotonic())
         told: list[tuple[str, str]] = []
         rules = Rules(target, "steady", 0.3, 0.05, 10.0, spread=False)
         crowd = Crowd(rules, Random(1), Tally(), lambda what, seconds, wrong: told.append((what, wrong)))
@@ -117,7 +117,7 @@ def test_a_cut_where_no_deadline_was_found_is_early() -> None:
 
 def test_a_request_that_is_never_answered_counts_with_the_time_that_it_waited() -> None:
     with slow_server(Rule(raw=b"")) as server:
-        asked = Client(Load(resolve(server.url), Schedule(50.0, 0.1), 10, 10.0)).run(monotonic())
+        asked = Client(Plan(resolve(server.url), 50.0, 0.1, 10, 10.0)).run(monotonic())
     assert asked.ok == 0
     assert asked.latency.get_total_count() == asked.errors.total() == 5
 

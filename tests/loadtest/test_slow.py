@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.openloop.client import Tally
-from loadtest.slow import HONEST, MODES, TOLERANCE, Outcome
+from loadtest.slow import HONEST_RATE, MODES, TOLERANCE, Outcome
 
-WAITING = round(HONEST.rate * TOLERANCE)
+WAITING = round(HONEST_RATE * TOLERANCE)
 
 
 @pytest.mark.parametrize(
