@@ -15,7 +15,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from .. import apps, frameworks
+from .. import apps
 from ..servers import START, Server, Usage, attempts, running, tool
 from ..target import unverified
 from . import builds, client, golang, processes
@@ -29,8 +29,19 @@ ECHO: Final = "loadtest.apps:echo"
 # the plainest case
 MAIN: Final = "hello"
 
-# what each application answers, by path; the pages are those of loadtest/peers/go/web, too
-ANSWERS: Final = {**frameworks.ANSWERS, PAGES: {path: body for path, (_, body) in apps.PAGES.items()}, ECHO: {}}
+# what each application must answer before it is measured, by path; the pages are those of loadtest/peers/go/web, too
+ANSWERS: Final[Mapping[str, Mapping[str, bytes]]] = {
+    PAGES: {path: body for path, (_, body) in apps.PAGES.items()},
+    ECHO: {},
+    "loadtest.peers.starlette_app:app": {
+        "/json": b'{"message":"Hello, world!","items":[0,1,2,3,4,5,6,7,8,9]}',
+        "/pieces": b"x" * 2000,
+        "/events": b"data: 0\n\n" * 20,
+        "/sleep": b"slept",
+        "/large": b"x" * 100_000,
+    },
+    "loadtest.peers.fastapi_app:app": {"/items/7?note=new": b'{"name":"item 7","price":1.5,"tags":["new"]}'},
+}
 
 
 @dataclass(frozen=True)
