@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 import deadlined
 from deadlined.timers import COMPILED
@@ -24,11 +23,11 @@ from ..servers import ROOT, ToolMissingError
 from .contest import table
 from .processes import scratch
 
-INSTALLED: Final = "deadlined"
-PURE: Final = "deadlined (pure)"
+INSTALLED = "deadlined"
+PURE = "deadlined (pure)"
 
 # of the C library's allocator, which keeps freed memory
-KEEP_MEMORY: Final[Mapping[str, str]] = table("servers.toml")["keep_memory"]
+KEEP_MEMORY: Mapping[str, str] = table("servers.toml")["keep_memory"]
 
 _PACKAGE = Path(deadlined.__file__).resolve().parent
 

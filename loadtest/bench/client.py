@@ -13,24 +13,24 @@ import resource
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
 from ..report import RESULTS
 from ..servers import ROOT, tool
 from . import processes
 from .contest import ContestantError
 
-SOURCES: Final = ROOT / "loadtest" / "clients"
-BINARIES: Final = RESULTS / "clients"
+SOURCES = ROOT / "loadtest" / "clients"
+BINARIES = RESULTS / "clients"
 
 # seconds beyond the measurement, for connecting and for noticing a stall
-_PATIENCE: Final = 30.0
+_PATIENCE = 30.0
 
-_DONE: Final = re.compile(r"^\s*(\d+) requests in ([\d.]+)(us|ms|s|m),", re.MULTILINE)
-_LATENCY: Final = re.compile(r"^\s*(50|99)%\s+([\d.]+)(us|ms|s|m)$", re.MULTILINE)
-_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+_DONE = re.compile(r"^\s*(\d+) requests in ([\d.]+)(us|ms|s|m),", re.MULTILINE)
+_LATENCY = re.compile(r"^\s*(50|99)%\s+([\d.]+)(us|ms|s|m)$", re.MULTILINE)
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 # wrk prints these lines only if there were errors
-_TROUBLE: Final = re.compile(r"^\s*(Non-2xx.*|Socket errors:.*)$", re.MULTILINE)
+_TROUBLE = re.compile(r"^\s*(Non-2xx.*|Socket errors:.*)$", re.MULTILINE)
 
 
 def compiled(source: Path = SOURCES / "echo.c", directory: Path = BINARIES, flags: Sequence[str] = ()) -> Path:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from .spread import Spread, number
 
@@ -29,7 +29,7 @@ def table(name: str) -> dict[str, Any]:
 
 
 # the benchmarks by their names; the file says what their entries are
-STATED: Final[Mapping[str, Mapping[str, Any]]] = table("benchmarks.toml")
+STATED: Mapping[str, Mapping[str, Any]] = table("benchmarks.toml")
 
 
 @dataclass(frozen=True)

@@ -10,23 +10,23 @@ import ssl
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ..servers import Server, Usage, raise_file_limit
 from ..wire import Answers
 
 # connections that are opened and send a request at a time: fewer than any backlog
-_BATCH: Final = 100
+_BATCH = 100
 # connections opened before the first measurement: they load what is loaded once
-_FIRST: Final = 100
+_FIRST = 100
 # fewer, of which half are opened before the first measurement, show nothing of the cost of one
-_LEAST: Final = 200
+_LEAST = 200
 # descriptors beside those of the connections; a connection that is being replaced may have two
-_SPARE: Final = 500
+_SPARE = 500
 # seconds for a server to finish the work of its last answers
-_SETTLING: Final = 0.5
+_SETTLING = 0.5
 # seconds without progress after which a client gives up; a server under callgrind is slow
-STALLED: Final = 30.0
+STALLED = 30.0
 
 
 class Greeting(NamedTuple):
@@ -36,15 +36,15 @@ class Greeting(NamedTuple):
     status: int
 
 
-HELLO: Final = Greeting(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 200)
+HELLO = Greeting(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 200)
 
-_UPGRADE: Final = (
+_UPGRADE = (
     b"GET / HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
     b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
-_DEFLATE: Final = b"sec-websocket-extensions: permessage-deflate; client_max_window_bits\r\n"
-WEBSOCKET: Final = Greeting(_UPGRADE + b"\r\n", 101)
-COMPRESSED: Final = Greeting(_UPGRADE + _DEFLATE + b"\r\n", 101)
+_DEFLATE = b"sec-websocket-extensions: permessage-deflate; client_max_window_bits\r\n"
+WEBSOCKET = Greeting(_UPGRADE + b"\r\n", 101)
+COMPRESSED = Greeting(_UPGRADE + _DEFLATE + b"\r\n", 101)
 
 
 def allowed(wanted: int) -> int:

@@ -10,7 +10,6 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import psutil  # type: ignore[import-untyped,unused-ignore]
 
@@ -22,14 +21,14 @@ from .crowd import HELLO, Crowd
 from .processes import SERVER_CORE
 from .web_servers import WORDS
 
-KEPT: Final = RESULTS / "callgrind"
+KEPT = RESULTS / "callgrind"
 
 # seconds to start under callgrind, on a busy machine
-PATIENCE: Final = 180.0
+PATIENCE = 180.0
 
 # the function whose call makes callgrind write its counters and reset them; counted.py calls it for /mark
-_MARK: Final = "getloadavg"
-_COUNT: Final = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
+_MARK = "getloadavg"
+_COUNT = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Case:
         return deadlined_command(f"loadtest.peers.counted.counted:{self.app}", "--no-access-log", *words.split())
 
 
-CASES: Final[Mapping[str, Case]] = {name: Case(**case) for name, case in table("instructions.toml").items()}
+CASES: Mapping[str, Case] = {name: Case(**case) for name, case in table("instructions.toml").items()}
 
 
 class Instructions(Benchmark):

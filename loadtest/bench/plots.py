@@ -6,7 +6,6 @@ import math
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 import matplotlib
 
@@ -83,9 +82,9 @@ def _footer(results: Results) -> str:
 
 
 # panels side by side
-_ACROSS: Final = 2
+_ACROSS = 2
 # of the queues in their order; two that cross in a panel differ in colour and in shape
-_LINES: Final = plt.rcParams["axes.prop_cycle"] + cycler(marker=["o", "s", "^", "v", "x"] * 2)
+_LINES = plt.rcParams["axes.prop_cycle"] + cycler(marker=["o", "s", "^", "v", "x"] * 2)
 
 
 def growths(title: str, costs: Mapping[str, Mapping[str, Mapping[int, float]]], path: Path) -> None:

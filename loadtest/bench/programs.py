@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Final
 
 from deadlined.timers import COMPILED
 
@@ -22,7 +21,7 @@ from .results import Results
 from .schemes_operations import OPERATIONS, SUBJECTS, WORKLOADS, Measured
 
 # seconds beyond the load, for opening and for the last deadlines
-_PATIENCE: Final = 150.0
+_PATIENCE = 150.0
 
 
 class Programs(Benchmark):

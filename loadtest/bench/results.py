@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from .contest import OURS, Benchmark, Contestant, Metric, Target, Verdict
 from .spread import Spread
@@ -21,9 +21,9 @@ from .spread import Spread
 Pair = tuple[str, str]
 
 # per cent of a core
-BUSY: Final = 85.0
+BUSY = 85.0
 # what a server with deadlines may seem to be better by; two starts differ by as much
-SAME: Final = 0.01
+SAME = 0.01
 
 
 @dataclass

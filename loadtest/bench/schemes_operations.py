@@ -14,32 +14,32 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import cycle
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from deadlined.timers import SCHEMES, Timer, Timers
 
 from .lazy_heapq import INF, Alarm, Callback, LazyHeapq
 
 # seconds; the time at which every measurement begins. Not 0, because a wheel must not rely on a clock's origin
-BEGIN: Final = 1000.0
+BEGIN = 1000.0
 # seconds; timeouts are within the range of the simple wheel and after the ticks of the idle checks
-SHORTEST: Final = 1.0
-LONGEST: Final = 3.5
+SHORTEST = 1.0
+LONGEST = 3.5
 # the idle checks
-TICKS: Final = 256
-TICK: Final = 1 / 1024
+TICKS = 256
+TICK = 1 / 1024
 # the least number of timers in all queues together
-CROWD: Final = 1000
+CROWD = 1000
 # checks between two looks at the clock, while extracting
-LOOK: Final = 16
+LOOK = 16
 # the least number of steps, however few timers there are
-LEAST_STEPS: Final = 2000
+LEAST_STEPS = 2000
 # the most steps between two checks
-TURN: Final = 64
+TURN = 64
 
-HEADER: Final = 10.0  # seconds; a timeout that few connections reach
-LIFE: Final = 2.0  # seconds; the mean life of a connection: 0.7 % of them reach the timeout
-ALIVE: Final = 5.0  # seconds without an operation until a connection is idle; each has one operation per second
+HEADER = 10.0  # seconds; a timeout that few connections reach
+LIFE = 2.0  # seconds; the mean life of a connection: 0.7 % of them reach the timeout
+ALIVE = 5.0  # seconds without an operation until a connection is idle; each has one operation per second
 
 
 class Subject(NamedTuple):
@@ -49,7 +49,7 @@ class Subject(NamedTuple):
     timer: Callable[[Callback], Any]
 
 
-SUBJECTS: Final[Mapping[str, Subject]] = {
+SUBJECTS: Mapping[str, Subject] = {
     **{scheme: Subject(partial(Timers, scheme), Timer) for scheme in SCHEMES},
     "heapq, lazy": Subject(LazyHeapq, Alarm),
 }
@@ -117,7 +117,7 @@ def extract(subject: Subject, n: int, chance: random.Random) -> Iterator[int]:
             yield before - left
 
 
-OPERATIONS: Final[Mapping[str, Measured]] = {"START": start, "STOP": stop, "check": check, "extract": extract}
+OPERATIONS: Mapping[str, Measured] = {"START": start, "STOP": stop, "check": check, "extract": extract}
 
 
 def _crowd(subject: Subject, n: int, chance: random.Random, part: float = 1.0) -> tuple[list[Any], list[_Member]]:
@@ -189,7 +189,7 @@ def mass_expiry(subject: Subject, n: int, chance: random.Random) -> Iterator[int
         yield n - len(queue)
 
 
-WORKLOADS: Final[Mapping[str, Measured]] = {
+WORKLOADS: Mapping[str, Measured] = {
     "connection deadlines": connection_deadlines,
     "keep-alive": keep_alive,
     "mass expiry": mass_expiry,

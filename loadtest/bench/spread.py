@@ -14,11 +14,11 @@ import operator
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Self
 
-CONFIDENCE: Final = 0.95
-_DRAWS: Final = 2000
-_SEED: Final = 20_190_904
+CONFIDENCE = 0.95
+_DRAWS = 2000
+_SEED = 20_190_904
 
 
 def number(value: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from rich.markup import escape
 from rich.table import Table
@@ -18,7 +17,7 @@ from .results import Results
 from .spread import CONFIDENCE, number
 
 # metrics side by side in a table: more do not fit a line of 120 characters
-_COLUMNS: Final = 4
+_COLUMNS = 4
 
 
 def header(go: str) -> None:

@@ -7,7 +7,6 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
 
 from .. import apps
 from ..servers import Server, tool
@@ -19,20 +18,20 @@ from .crowd import COMPRESSED, HELLO, WEBSOCKET, Crowd, allowed
 from .web_servers import CASES, ENTRIES, MAIN, PAGES, Case, answering, filled, free_port, load, serving
 
 # by one of ours and another server, and by case, the requests of ours that are wanted for one of theirs
-RIVALS: Final[Mapping[str, Mapping[str, Mapping[str, float]]]] = table("duels.toml")
+RIVALS: Mapping[str, Mapping[str, Mapping[str, float]]] = table("duels.toml")
 # the cases: those of `http` with each of the other servers
-DUELS: Final[Mapping[str, tuple[str, str]]] = {
+DUELS: Mapping[str, tuple[str, str]] = {
     f"{case}; {theirs}": (case, theirs)
     for theirs in dict.fromkeys(theirs for rivals in RIVALS.values() for theirs in rivals)
     for case, asked in CASES.items()
     if ENTRIES[theirs].refuses(asked) is None
 }
 
-_PROXIES: Final = table("proxies.toml")
+_PROXIES = table("proxies.toml")
 # the commands of ours, with @UPSTREAM@ and @APP@
-_COMMANDS: Final[Mapping[str, str]] = _PROXIES["commands"]
+_COMMANDS: Mapping[str, str] = _PROXIES["commands"]
 # the configurations of nginx, with @UPSTREAM@, @PORT@, @BODY@ and @DIRECTORY@
-_NGINX: Final[Mapping[str, str]] = _PROXIES["nginx"]
+_NGINX: Mapping[str, str] = _PROXIES["nginx"]
 
 
 class Served(Benchmark):

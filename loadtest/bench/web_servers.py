@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from .. import apps
 from ..servers import START, Server, Usage, attempts, running, tool
@@ -24,13 +24,13 @@ from .crowd import WEBSOCKET, Crowd
 
 Speaks = Literal["http", "tls", "websocket"]
 
-PAGES: Final = "loadtest.apps:web"
-ECHO: Final = "loadtest.apps:echo"
+PAGES = "loadtest.apps:web"
+ECHO = "loadtest.apps:echo"
 # the plainest case
-MAIN: Final = "hello"
+MAIN = "hello"
 
 # what each application must answer before it is measured, by path; the pages are those of loadtest/peers/go/web, too
-ANSWERS: Final[Mapping[str, Mapping[str, bytes]]] = {
+ANSWERS: Mapping[str, Mapping[str, bytes]] = {
     PAGES: {path: body for path, (_, body) in apps.PAGES.items()},
     ECHO: {},
     "loadtest.peers.starlette_app:app": {
@@ -74,11 +74,11 @@ class Case:
         return f"{program} is not installed" if program and shutil.which(program) is None else None
 
 
-CASES: Final[Mapping[str, Case]] = {name: Case(**case) for name, case in table("cases.toml").items()}
+CASES: Mapping[str, Case] = {name: Case(**case) for name, case in table("cases.toml").items()}
 
-_SERVERS: Final = table("servers.toml")
+_SERVERS = table("servers.toml")
 # what a word of a command stands for
-WORDS: Final[Mapping[str, str]] = _SERVERS["words"]
+WORDS: Mapping[str, str] = _SERVERS["words"]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Entry:
         return [*program, *text.split()]
 
 
-ENTRIES: Final[Mapping[str, Entry]] = {entry["name"]: Entry(**entry) for entry in _SERVERS["server"]}
+ENTRIES: Mapping[str, Entry] = {entry["name"]: Entry(**entry) for entry in _SERVERS["server"]}
 
 
 def free_port() -> int:

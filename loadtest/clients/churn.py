@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from select import EPOLLIN
-from typing import Final
 
 from ..churn.profiles import PROFILES, Act, Herd, Steady
 from ..histogram import histogram, milliseconds, record
@@ -29,19 +28,19 @@ from ..peers.churn_protocol import CLOSE, MOVE, PATIENCE, REPLY, REQUEST, Accoun
 from ..servers import Usage
 
 # connections that are opened at a time while the server is filled: fewer than any backlog
-_BATCH: Final = 200
+_BATCH = 200
 # connections opened before the server is first measured: they load what is loaded once
-WARM: Final = 100
+WARM = 100
 # seconds that opening, or one answer, may take
-_STALLED: Final = 30.0
+_STALLED = 30.0
 # seconds between two searches for lost deadlines, once no requests are made
-_SWEEP: Final = 0.25
+_SWEEP = 0.25
 # the part of the period by which a deadline may be later: those of a burst are not at one instant, as the herd's are
-_SPREAD: Final = 0.1
+_SPREAD = 0.1
 # the part of the requests that clear the deadline, and the seconds of silence after its time, in which its firing would
 # be received
-_CLEARED: Final = 0.07
-_QUIET: Final = 0.1
+_CLEARED = 0.07
+_QUIET = 0.1
 
 
 class Client:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
@@ -87,12 +87,12 @@ class Contestant:
 
 
 # the application behind proxies
-UPSTREAM: Final = "@PYTHON@ -m uvicorn @ASGI@ --no-access-log --port @PORT@ --timeout-keep-alive 90"
+UPSTREAM = "@PYTHON@ -m uvicorn @ASGI@ --no-access-log --port @PORT@ --timeout-keep-alive 90"
 # unknown, missing and wrong fields are refused
-SERVERS: Final = msgspec.toml.decode(
+SERVERS = msgspec.toml.decode(
     Path(__file__).with_name("contestants.toml").read_bytes(), type=dict[str, tuple[Server, ...]]
 )["server"]
-CONTESTANTS: Final = {
+CONTESTANTS = {
     contestant.name: contestant
     for server in SERVERS
     for contestant in (Contestant(server, "defaults"), Contestant(server, "best"))

@@ -20,29 +20,28 @@ import struct
 import time
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
 
 # number, kind, due
-REQUEST: Final = struct.Struct("<IId")
+REQUEST = struct.Struct("<IId")
 # number, kind, due, lateness
-REPLY: Final = struct.Struct("<IIdd")
+REPLY = struct.Struct("<IIdd")
 
 # Kinds of requests. Numbers count from 1 on each connection.
-MOVE: Final = 0  # both deadlines to `due`; `inf`: none
-CLOSE: Final = 1  # as MOVE; then the server closes, before the deadline, and answers nothing
+MOVE = 0  # both deadlines to `due`; `inf`: none
+CLOSE = 1  # as MOVE; then the server closes, before the deadline, and answers nothing
 
 # Kinds of replies.
-SET: Final = 0  # the answer: the deadlines are at `due` now
-EXPIRED: Final = 1  # the deadline of request `number`, at `due`, passed `lateness` seconds before this reply
+SET = 0  # the answer: the deadlines are at `due` now
+EXPIRED = 1  # the deadline of request `number`, at `due`, passed `lateness` seconds before this reply
 
 # the number in a report of a deadline that no known request of this connection has set
-UNKNOWN: Final = 0
+UNKNOWN = 0
 
 # seconds after its deadline at which a firing counts as lost, by default
-PATIENCE: Final = 2.0
+PATIENCE = 2.0
 
 # seconds; the servers convert times from clocks of their own
-TOLERANCE: Final = 1e-6
+TOLERANCE = 1e-6
 
 
 class Deadlines:

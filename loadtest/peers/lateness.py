@@ -19,18 +19,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from .hosts import runner_of
 
 # seconds from the start to the first timer that is due, in all and per timer: by then even half a core has made all
 # timers (trio takes 50 us for a task)
-LEAD: Final = 0.1
-LEAD_EACH: Final = 150e-6
+LEAD = 0.1
+LEAD_EACH = 150e-6
 
 # the warm-up round, which loads code and fills caches
-WARM_COUNT: Final = 100
-WARM_SPREAD: Final = 0.1
+WARM_COUNT = 100
+WARM_SPREAD = 0.1
 
 # called with a time, and with what is to be called with that time when it has come
 Arm = Callable[[float, Callable[[float], None]], object]
