@@ -163,7 +163,7 @@ def judge(method: str, target: bytes, version: str, headers: Headers, heeded: He
         elif name == _LENGTH:
             length = _only(name, length, value)
         elif name == _ENCODING:
-            encoding = _only(name, encoding, value)
+            encoding = _joined(encoding, value)
         elif name == _CONNECTION:
             connection = _joined(connection, value)
         elif name == _UPGRADE:
@@ -196,8 +196,7 @@ def _path_and_query(method: str, target: bytes, headers: Headers) -> bytes:
 
 def _only(name: bytes, known: bytes | None, value: bytes) -> bytes:
     if known is not None:
-        status = 501 if name == _ENCODING else 400
-        raise BadRequest(status, f"more than one {name.decode('ascii').title()}")
+        raise BadRequest(400, f"more than one {name.decode('ascii').title()}")
     return value
 
 
@@ -231,9 +230,12 @@ def _chunked(encoding: bytes, length: bytes | None, modern: bool) -> bool:
         raise BadRequest(
             400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0: where the body ends is ambiguous"
         )
-    if encoding.lower() != b"chunked":
-        raise BadRequest(501, "the only Transfer-Encoding that is supported is `chunked`")
-    return True
+    if encoding.lower() == b"chunked":
+        return True
+    # RFC 9112, 6.3: nobody knows where such a body ends, whichever codings are supported
+    if _tokens(encoding)[-1] != b"chunked":
+        raise BadRequest(400, "the last Transfer-Encoding is not `chunked`: where the body ends is unknown")
+    raise BadRequest(501, "the only Transfer-Encoding that is supported is `chunked`")
 
 
 def _expects_continue(expectation: bytes) -> bool:
