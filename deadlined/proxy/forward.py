@@ -17,7 +17,7 @@ from typing import Final
 from ..http import Disconnected, Exchange, Responder, ResponseCut, answer_problem, request_head
 from .attempt import Attempt
 from .errors import Failure, Overloaded, UpstreamError, bare, may_repeat
-from .hops import COUNTED, final_answer
+from .methods import ALWAYS_PASSED, own_answer
 from .shared import Shared
 from .upstream import Upstream
 
@@ -59,10 +59,10 @@ class Forwarder(Responder):
         """Forward the request, and answer it. Raise ResponseCut if the response has broken off; Disconnected, or a
         group of it, if the client is gone."""
         request, shared = self._exchange.request, self._shared
-        if request.method in COUNTED:
-            answer = final_answer(request)
+        if request.method not in ALWAYS_PASSED:
+            answer = own_answer(request)
             if answer is not None:
-                await self._answer(answer[0], "max_forwards", answer[1])
+                await self._answer(*answer)
                 return
         error = await (self._try() if self._attempt is None else self._finish(self._attempt))
         while isinstance(error, UpstreamError) and self._repeats(error):

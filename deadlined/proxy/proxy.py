@@ -9,7 +9,7 @@ from ..http import Exchange, Responder
 from .address import Address
 from .base import BaseProxy
 from .forward import Forwarder
-from .hops import COUNTED, final_answer
+from .methods import ALWAYS_PASSED, own_answer
 from .options import ProxyLimits, ProxyTimeouts
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Proxy(BaseProxy):
         """Return who forwards a request without a task, for `HttpServer(respond=...)`. None if the request needs a
         task: none of its upstream's connections is idle, for example, or it is not for an upstream."""
         request, shared = exchange.request, self._shared
-        if request.upgrade or (request.method in COUNTED and final_answer(request) is not None):
+        if request.upgrade or (request.method not in ALWAYS_PASSED and own_answer(request)):
             return None
         upstream = shared.balancer.acquire_idle()
         if upstream is None:
