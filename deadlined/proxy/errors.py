@@ -25,7 +25,7 @@ _TIMEOUTS: Final = frozenset(
 )
 
 # failures before the upstream has seen the request
-_UNSEEN: Final = frozenset((Failure.CONNECT, Failure.CONNECT_TIMEOUT))
+UNSEEN: Final = frozenset((Failure.CONNECT, Failure.CONNECT_TIMEOUT))
 
 # RFC 9110, 9.2.2: doing it twice is like doing it once
 IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
@@ -74,12 +74,13 @@ def bare(error: _Kept) -> _Kept:
     return error.with_traceback(None)
 
 
-def may_repeat(error: UpstreamError, method: str, has_body: bool, tries: int) -> bool:
+def may_repeat(error: UpstreamError, method: str, has_body: bool, tries: int, repeated: bool) -> bool:
     """Return True if a request that was sent `tries` times, and has failed with `error`, may be sent again: nothing was
-    sent back, and either no upstream has seen it, or it is idempotent, has no body, and was not waited for in vain
-    already for as long as a client may wait."""
+    sent back, and either no upstream has seen this try, or the request is idempotent, has no body, and was not waited
+    for in vain already for as long as a client may wait. `repeated`: an upstream may have seen it before this try,
+    which was a retry then. A retry that fails is not retried (RFC 9110, 9.2.2): the request may be what breaks them."""
     if error.started or tries >= TRIES:
         return False
-    if error.failure in _UNSEEN:
+    if error.failure in UNSEEN:
         return True
-    return method in IDEMPOTENT and not has_body and error.failure is not Failure.FIRST_BYTE_TIMEOUT
+    return not repeated and method in IDEMPOTENT and not has_body and error.failure is not Failure.FIRST_BYTE_TIMEOUT

@@ -16,7 +16,7 @@ from typing import Final
 
 from ..http import Disconnected, Exchange, Responder, ResponseCut, answer_problem, request_head
 from .attempt import Attempt
-from .errors import Failure, Overloaded, UpstreamError, bare, may_repeat
+from .errors import UNSEEN, Failure, Overloaded, UpstreamError, bare, may_repeat
 from .methods import ALWAYS_PASSED, own_answer
 from .shared import Shared
 from .upstream import Upstream
@@ -28,7 +28,7 @@ class Forwarder(Responder):
     """Forwards the request of one exchange: in a task by `run`, or as a Responder, without one if possible, by
     `upstream`, which is acquired and has an idle connection."""
 
-    __slots__ = ("_attempt", "_exchange", "_failed", "_fresh", "_head", "_shared", "_tries", "_upgrade")
+    __slots__ = ("_attempt", "_exchange", "_failed", "_fresh", "_head", "_repeated", "_shared", "_tries", "_upgrade")
 
     def __init__(self, exchange: Exchange, shared: Shared, upstream: Upstream | None = None) -> None:
         self._exchange = exchange
@@ -39,6 +39,8 @@ class Forwarder(Responder):
         # the upstreams that have failed
         self._failed: list[Upstream] = []
         self._tries = 0
+        # an upstream may have seen a try that has failed
+        self._repeated = False
         # an idle connection was stale: use a new one
         self._fresh = False
         # the try that goes on without a task
@@ -109,8 +111,9 @@ class Forwarder(Responder):
 
     def _repeats(self, error: UpstreamError) -> bool:
         request = self._exchange.request
-        if not may_repeat(error, request.method, request.has_body, self._tries):
+        if not may_repeat(error, request.method, request.has_body, self._tries, self._repeated):
             return False
+        self._repeated = self._repeated or error.failure not in UNSEEN
         # what costs no upstream anything needs no budget
         return error.stale or error.failure is Failure.CONNECT or self._shared.budget.withdraw()
 

@@ -40,16 +40,42 @@ async def test_an_idempotent_request_without_a_body_is_sent_again(loop: Loop) ->
 
 
 @on_each_loop
-async def test_a_request_is_sent_three_times_at_most(loop: Loop) -> None:
+async def test_a_request_that_breaks_each_upstream_is_sent_once_more_at_most(loop: Loop) -> None:
     async with guarding(loop) as guarded:
         client = await guarded.site.connect()
         await client.send(GET)
-        for _ in range(3):
+        for _ in range(2):
             peer = await guarded.upstream.accept()
             await peer.head()
             peer.conn.abort()
         assert (await problem(client))[0] == 502
-        assert guarded.upstream.accepted == 3
+        assert guarded.upstream.accepted == 2
+
+
+@on_each_loop
+async def test_nor_is_one_sent_twice_more_that_breaks_an_idle_connection_first(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        client, peer = await guarded.begin()
+        await peer.answer()
+        assert (await client.response()).status == 200
+        await client.send(GET)
+        for _ in range(2):
+            await peer.head()
+            peer.conn.abort()
+            if guarded.upstream.accepted == 1:
+                peer = await guarded.upstream.accept()
+        assert (await problem(client))[0] == 502
+        assert guarded.upstream.accepted == 2
+
+
+@on_each_loop
+async def test_a_request_that_no_upstream_has_seen_is_sent_three_times_at_most(loop: Loop) -> None:
+    async with guarding(loop) as guarded:
+        guarded.upstream.stop()
+        client = await guarded.site.connect()
+        await client.send(GET)
+        assert await problem(client) == (502, "upstream_connect_failed")
+        assert guarded.proxy.statistics().upstreams[0].tries == TRIES
 
 
 @on_each_loop
@@ -157,11 +183,12 @@ def test_what_may_be_repeated(failure: Failure, method: str, has_body: bool) -> 
     """As a table: nothing that an upstream may have done, unless doing it twice is like doing it once."""
     unseen = failure in (Failure.CONNECT, Failure.CONNECT_TIMEOUT)
     repeatable = method in ("GET", "PUT") and not has_body and failure is not Failure.FIRST_BYTE_TIMEOUT
-    assert may_repeat(FAILED[failure], method, has_body, 1) is (unseen or repeatable)
-    assert not may_repeat(FAILED[failure], method, has_body, TRIES)
+    assert may_repeat(FAILED[failure], method, has_body, 1, False) is (unseen or repeatable)
+    assert may_repeat(FAILED[failure], method, has_body, 2, True) is unseen
+    assert not may_repeat(FAILED[failure], method, has_body, TRIES, False)
     begun = UpstreamError(failure, "")
     begun.started = True
-    assert not may_repeat(begun, method, has_body, 1)
+    assert not may_repeat(begun, method, has_body, 1, False)
 
 
 def test_the_idempotent_methods_are_those_of_the_rfc() -> None:
