@@ -316,6 +316,18 @@ def test_junit_counts_failures_and_what_was_skipped() -> None:
     assert suite.find("properties/property[@name='grade']").get("value") == "E"  # type: ignore[union-attr]
 
 
+def test_junit_fits_the_strict_schema_of_ant_too() -> None:
+    suite = ElementTree.fromstring(junit(a_report()).encode())
+    assert set(suite.keys()) >= {"name", "timestamp", "hostname", "tests", "failures", "errors", "time"}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", suite.get("timestamp", ""))
+    cases = len(suite.findall("testcase"))
+    assert [one.tag for one in suite] == ["properties", *["testcase"] * cases, "system-out", "system-err"]
+    assert {one.tag for one in suite.findall("testcase/*")} <= {"skipped", "failure"}
+    said = suite.findtext("system-out")
+    assert said is not None
+    assert "slow-body: " in said
+
+
 def test_the_table_shows_all_and_keeps_brackets() -> None:
     out = io.StringIO()
     show(Console(width=200, file=out), a_report())
