@@ -69,6 +69,7 @@ COMPILED = [
     "http/admitting.py",
     "http/base.py",
     "http/closing.py",
+    "http/configured.py",
     "http/connection.py",
     "http/counts.py",
     "http/dates.py",

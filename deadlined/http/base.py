@@ -6,25 +6,21 @@ what to do, and this module does it. `connection.py` derives from it and adds th
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ..net import Conn
-from ..poll import Clock
 from ..poll.desc import MYPY
-from ..runtime import Host
 from . import policy
 from .closing import GracefulClose
+from .configured import ConfiguredConnection
 from .dates import DateLine
-from .draining import Draining
 from .errors import BadRequest
 from .exchange import Exchange
 from .output import Output
 from .policy import Action, Rule
 from .records import ConnectionRecord, RequestRecord, recorded
 from .reporting import notify
-from .routes import Choice
-from .seams import ExchangeHost, Responder, Upgraded
+from .seams import Responder, Upgraded
 from .settings import Settings
 from .state import (
     CLOSED,
@@ -43,25 +39,21 @@ from .state import (
     Refusal,
     next_state,
 )
-from .timeouts import INF, Limits, Timeouts
+from .timeouts import INF
 from .transport import Plain, Transport, address_of, peer_name, server_address_of
 from .wire import RequestParser, canned
 
 # reasons for which nobody has cut or refused what was received
 _LEFT: Final = (Reason.CLIENT_CLOSED, Reason.CLIENT_RESET)
 
-# of the latest path so many bytes are kept, by which a reload finds its route again
-_KEPT_PATH: Final = 512
 
-
-class ConnectionBase(ExchangeHost):
+class ConnectionBase(ConfiguredConnection):
     """Facts, state and end of one connection. An abstract base class; `peer.py` derives from it."""
 
     def __init__(self, settings: Settings, conn: Conn, number: int, dates: DateLine) -> None:
+        super().__init__(settings)
         # for all of its life
         self.conn: Final = conn
-        self._use(settings)
-        self.clock = settings.clock
         self.dates = dates
         self.number = number
         self.accepted: float = self.clock.now()
@@ -89,8 +81,6 @@ class ConnectionBase(ExchangeHost):
         self.requests = 0
         self._unobserved = 0
         self._received_before = self._sent_before = 0
-        # method and path of the latest request, whose route holds until the next one begins; None without routes
-        self._latest: tuple[str, bytes] | None = None
         # for what is left of a response when its exchange is over: when all of it must have left, by `write`, and the
         # deadline that the application has set for it
         self._sent_by: float = INF
@@ -102,17 +92,9 @@ class ConnectionBase(ExchangeHost):
         self._unread = False
         self._closing: GracefulClose | None = None
         if TYPE_CHECKING and not MYPY:
-            self.clock: Clock
             self.reader: RequestParser
             self.output: Output
             self.transport: Transport
-            self.timeouts: Timeouts
-            self.limits: Limits
-            self.keep_alive_line: bytes
-            self.cancel_on_disconnect: bool
-            self.ws_compression: bool
-            self.loop: Host
-            self.drain_began: Draining
             self.phase: Phase
             self.draining: bool
             self.refusal: Refusal | None
@@ -137,36 +119,10 @@ class ConnectionBase(ExchangeHost):
         idle = self.timeouts.idle
         self._use(settings)
         self.reader.configure(settings.limits, settings.routes)
-        self._choose_again()
+        self._choose_again(self._exchange)
         if self._is_idle and not self.draining and self.timeouts.idle != idle:
             self.enter(Phase.IDLE, policy.idle_deadline(self.clock.now(), self.timeouts))
             self.conn.set_read_deadline(self.deadline)
-
-    def _use(self, settings: Settings) -> None:
-        self.settings = settings
-        self.timeouts, self.limits = settings.timeouts, settings.limits
-        self._observed = True
-        self.keep_alive_line = settings.keep_alive_line
-        self.cancel_on_disconnect = settings.cancel_on_disconnect
-        self.ws_compression = settings.ws_compression
-        self.loop = settings.loop
-        self.drain_began = settings.drain.notice
-
-    def _choose_again(self) -> None:
-        """Use what the routes say now of the current request, or of the latest while none has begun."""
-        exchange, routes = self._exchange, self.settings.routes
-        request = self._latest if exchange is None else (exchange.request.method, exchange.request.path_and_query)
-        if request is not None and routes is not None:
-            # a request that the routes of its time have let in is not refused by these
-            with suppress(BadRequest):
-                self._use_choice(routes.choose(*request))
-
-    def _use_choice(self, choice: Choice | None) -> None:
-        """Use the timeouts and limits of a route, or the server's again, until the next request begins."""
-        chosen = self.settings if choice is None else choice
-        self.timeouts, self.limits = chosen.timeouts, chosen.limits
-        self.keep_alive_line = chosen.keep_alive_line
-        self._observed = choice is None or choice.observed
 
     def close(self) -> None:
         """Close the socket and report why the connection ended. Idempotent. Without a reason yet, or if not all was
@@ -323,8 +279,7 @@ class ConnectionBase(ExchangeHost):
         """Record that the exchange is over, and cut it off: what still refers to it cannot reach this connection."""
         exchange.kill()
         self._exchange = None
-        if self.settings.routes is not None:
-            self._latest = (exchange.request.method, exchange.request.path[:_KEPT_PATH])
+        self._keep_choice(exchange)
         self._sent_by, self._write_by = exchange.sent_by, exchange.write_by
         self._tell_request_done()
         self.settings.counts.request(exchange.request.method, exchange.status, self.clock.now() - exchange.head_done)

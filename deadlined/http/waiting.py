@@ -311,9 +311,7 @@ class WaitingConnection(PeerConnection):
     def _begin_request(self) -> None:
         """Note that the first bytes of the next request were read."""
         self._began_at = self._came_at = self.clock.now()
-        if self._latest is not None:
-            self._latest = None
-            self._use_choice(None)
+        self._end_choice()
         self._advance(BYTES_CAME)
 
     def _graceful_close(self) -> GracefulClose:
