@@ -6,6 +6,7 @@ what to do, and this module does it. `connection.py` derives from it and adds th
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Final
 
 from ..net import Conn
@@ -31,7 +32,6 @@ from .state import (
     HEAD,
     IDLE,
     NONE,
-    QUEUED,
     SENT,
     TRANSPORT_CLOSED,
     Phase,
@@ -68,10 +68,9 @@ class ConnectionBase(ConfiguredConnection):
         self._upgraded: Upgraded | None = None
         # its state; what it waits for, and until when: setting them arms nothing
         self.state = HEAD if settings.ssl_context is None else HANDSHAKE
-        self.attendance: int = QUEUED
         self.phase = Phase.HEADER
         self.deadline: float = INF
-        self.close_after = INF
+        self.close_after = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
         self.draining = False
         # the current request, and who answers it without a task, until it is answered or a task goes on
         self._exchange: Exchange | None = None
