@@ -55,11 +55,12 @@ class Sender:
     def __call__(self, message: Message) -> Awaitable[None]:
         """Send a message, and return an awaitable for the part of it that must wait: often nothing.
 
-        The awaitable raises ResponseError if the message is wrong or out of order, Disconnected if the peer is gone:
-        who calls for many peers at once, and gathers, loses none of them for another's sake. For a peer of HTTP that
-        leaves while it waits it returns, and the application is cancelled. In another thread than the event loop's
-        nothing is sent before it is awaited, which the event loop must do: this is how
-        `asyncio.run_coroutine_threadsafe(send(message), loop)` calls. RuntimeError if another event loop does.
+        The awaitable raises ResponseError if the message is wrong or out of order, Disconnected if the peer is gone.
+        The call itself does not, so that a caller that sends to many peers and gathers the awaitables reaches all
+        others. If a peer of HTTP leaves while the awaitable waits, it returns, and the application is cancelled.
+
+        A call in another thread than the event loop's sends nothing. The event loop sends when it awaits the awaitable:
+        `asyncio.run_coroutine_threadsafe(send(message), loop)` does that. RuntimeError if another event loop awaits it.
         """
         if _get_ident() != self._home_thread:
             return self._send_in_loop(message)
