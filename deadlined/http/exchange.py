@@ -240,7 +240,7 @@ class Exchange(ReceivingExchange):
         checkpoint, except if the peer is gone, with `quiet_sends`, until more than 16 late sends were made."""
         if self.waits_for_peer:
             self._sending += 1
-            # who gives up an earlier piece may still complete the response
+            # a handler that gives up an earlier piece may still complete the response
             was_last = self.writer.complete
             given_up = True
             try:
@@ -268,8 +268,9 @@ class Exchange(ReceivingExchange):
             raise Disconnected("the peer is gone, or did not accept the response in time")
 
     async def let_sends_return(self) -> None:
-        """Let the sends return that have not yet. A checkpoint; it waits for the peer as they do, if the response is
-        complete. For who has ended a wait because it is, and whose caller may cancel those sends then."""
+        """Wait until the sends that are under way have returned. A checkpoint. If the response is complete, they may
+        wait for the peer, and so does this. For a receive that has ended because the response is complete: frameworks
+        cancel the task that sends as soon as the task that receives has ended."""
         for _ in range(_STEPS_TO_RETURN):
             await checkpoint()
         other = self.in_other_task

@@ -72,54 +72,61 @@ class ExchangeFacts:
         self.forwarded_client: tuple[str, int] | None = None
         self.start_time: float = start
         self.head_done: float = head_done
+
+        # how far it has come. `_response` is NONE, or SENT once the output has the last piece; the property `response`
+        # asks whether that has left
         self._body = (EXPECT_100 if request.expects_continue else OPEN) if request.has_body else DONE
-        # NONE, or SENT once the output has the last piece; the property `response` asks whether that has left
         self._response = NONE
         self._link = LIVE
         # the status that the server has answered instead of the handler, 0 if it has not
         self._server_status = 0
+        # the connection has read and discarded some of the body
+        self._discarded = False
+        # set when the response is complete or the exchange is dead; made when needed
+        self._answered: Event | None = None
+
+        # tasks of the handler that receive: one is in `receive` and waits for bytes; one is in `wait_disconnected`
+        self._receiving = False
+        self._watching = False
+        # since `end_waits`: their waits end and new ones fail, until `discard_body` reads
+        self._waits_end = False
+        # if set, the complete response ends a `receive` that waits, with Disconnected
+        self.ends_receives: bool = False
+
+        # tasks of the handler that send: those that wait for the peer, and those that only let others run, and learn
+        # nothing of the peer meanwhile
+        self._sending = 0
+        self._yielding = 0
+        # whose send was cancelled while it waited: NO_PIECE, a PIECE, the LAST
+        self._given_up: int = NO_PIECE
+        # `let_sends_return` does not wait any more
+        self._ends_listening = False
+        # if set, a send that waits when the peer is lost, or that comes soon after, returns, and the handler is
+        # cancelled as one that waits for something else
+        self.quiet_sends: bool = False
+        # sends that came when the peer was gone; made when needed
+        self._late: LateSends | None = None
+
+        # what the handler knows of its end: `tell` was called
+        self._told = False
+        # tasks that wait for what the peer sends, and that a cancellation of the handler may not reach
+        self.others_wait: int = 0
+        # until when the handler must not be cancelled, so that such a task, which was told of the end, can tell the
+        # handler; -INF if none was told
+        self.spared_until: float = -INF
+
+        # its deadlines. The timeouts with which the request has begun hold for all of it, also after a reload
+        self._timeouts = host.timeouts
+        # those that the application has set for receiving and for sending
+        self._read_by: float | None = None
+        self._write_by: float | None = None
+        # when the handler must have returned: by the options or the application; because the peer has left, inf if not
+        self._own_deadline = handler_deadline(head_done, host.timeouts)
+        self._leave_by = INF
         # the body's deadline runs only while the handler receives: seconds of all pauses in between, and when the
         # latest one began, or the receive that has ended it
         self._paused = 0.0
         self._paused_at = head_done
-        # a task is in `receive` and waits for bytes; a task is in `wait_disconnected`
-        self._receiving = False
-        self._watching = False
-        # tasks that wait for what the peer sends, and that a cancellation of the handler may not reach
-        self.others_wait: int = 0
-        # until when the handler must not be cancelled, because such a task was told that the exchange ends, and what
-        # waits for it must hear of that; -INF if none was
-        self.spared_until: float = -INF
-        # set by who wants it: the complete response ends a `receive` that waits, with Disconnected
-        self.ends_receives: bool = False
-        # since `end_waits`: waits for bytes end and new ones fail, until `discard_body` reads
-        self._waits_end = False
-        # the connection has read and discarded some of the body
-        self._discarded = False
-        # `let_sends_return` does not wait any more
-        self._ends_listening = False
-        # `tell` was called
-        self._told = False
-        # set when the response is complete or the exchange is dead; made when needed
-        self._answered: Event | None = None
-        # those with which the request has begun hold for all of it, also after a reload
-        self._timeouts = host.timeouts
-        # the deadlines that the application has set
-        self._read_by: float | None = None
-        self._write_by: float | None = None
-        # set by who wants it: a send that waits when the peer is lost, or that comes soon after, returns, and the
-        # handler is cancelled as one that waits for something else
-        self.quiet_sends: bool = False
-        # sends that came when the peer was gone; made when needed
-        self._late: LateSends | None = None
-        # tasks that wait in a send for the peer; whose send was cancelled while it waited: NO_PIECE, a PIECE, the LAST
-        self._sending = 0
-        self._given_up: int = NO_PIECE
-        # tasks that only let others run in a send: it learns nothing of the peer meanwhile
-        self._yielding = 0
-        # when the handler must have returned: by the options or the application; because the peer has left, inf if not
-        self._own_deadline = handler_deadline(head_done, host.timeouts)
-        self._leave_by = INF
 
     @property
     def status(self) -> int:

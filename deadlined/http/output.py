@@ -156,7 +156,8 @@ class Output(ReadyCallback):
             await self.wait_for_room()
 
     async def wait_for_room(self) -> None:
-        """Sleep until at most LIMIT bytes are pending, or `wake_senders` is called, perhaps for somebody else."""
+        """Sleep until at most LIMIT bytes are pending, or `wake_senders` is called. That wakes all tasks that sleep
+        here, so the caller must check what it waits for, and may have to call this again."""
         if self._room is None:
             self._room = Event()
         await self._room.wait()

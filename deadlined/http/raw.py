@@ -82,7 +82,7 @@ class RawConnection(Connection):
         return self.state == HANDSHAKE and super()._become_unattended()
 
     def _resume_idle(self) -> None:
-        """Do nothing: the handler may be the first who has something to send."""
+        """Do nothing: the server may be the first to send."""
 
     def _buffered_request(self) -> Request | None:
         return _REQUEST
@@ -90,7 +90,7 @@ class RawConnection(Connection):
     def _begin_exchange(self, request: Request, now: float) -> Exchange:
         exchange = super()._begin_exchange(request, now)
         exchange.writer = RawWriter()
-        # the one that it has is none to its record
+        # its record does not count the constant request
         self.requests = 0
         return exchange
 

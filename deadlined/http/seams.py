@@ -1,7 +1,11 @@
-"""What an exchange asks of its connection and of the task that runs its handler, and what a connection asks of who
-answers without a task and of the protocol that it is upgraded to: abstract base classes.
+"""What an exchange and a connection ask of others: abstract base classes.
 
-The exchange is given an object of the first two. So it imports neither `connection` nor `worker`, and a handler cannot
+`ExchangeHost`   what an exchange asks of its connection
+`HandlerTask`    what an exchange asks of the task that runs its handler
+`Responder`      what a connection asks of an object that answers a request without a task
+`Upgraded`       what a connection asks of the protocol that has its bytes after an upgrade
+
+The exchange is given objects of the first two. So it imports neither `connection` nor `worker`, and a handler cannot
 reach the server through its exchange.
 """
 
@@ -53,8 +57,9 @@ class HandlerTask:
 class Responder:
     """Answers one exchange by callbacks, in no task, as far as that needs no wait. An abstract base class.
 
-    It uses what of the exchange does not wait, and calls `Exchange.go_on` once the response is complete or it cannot go
-    on without a task; at the latest when `Exchange.deadline` passes, which a task meets. Nothing here may raise.
+    It calls only those methods of the exchange that do not wait. It calls `Exchange.go_on` once the response is
+    complete, or once it cannot go on without a task, at the latest when `Exchange.deadline` passes: it is a task that
+    ends a request by its deadline. Nothing here may raise.
     """
 
     def begin(self) -> None:

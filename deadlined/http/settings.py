@@ -22,7 +22,7 @@ from .wire import HeadParser
 
 Handler = Callable[[Exchange], Awaitable[object]]
 
-# who answers an exchange without a task; None if it is a matter for the handler
+# returns what answers an exchange without a task; None to leave the exchange to the handler
 Respond = Callable[[Exchange], Responder | None]
 
 

@@ -142,8 +142,7 @@ class WaitingConnection(PeerConnection):
     # who runs the connection
 
     def _begin_responder(self, exchange: Exchange) -> bool:
-        """Let the exchange be answered without a task, and return True, if somebody does that. Otherwise return
-        False."""
+        """Have the exchange answered without a task, if the server has a Responder for it. Return True if so."""
         respond = self.settings.respond
         if respond is None or exchange.link != LIVE:
             return False

@@ -3,8 +3,8 @@
 Facts      A handler is foreign code: it may suspend for ever, go on after its response, leave its task in any state, or
            raise anything.
 Hazard     What a handler leaves in its task would harm the next request there. On asyncio a cancellation reaches the
-           tasks that the handler has started only if it passes it on: who waits for one that receives and one that
-           answers, as Quart and Django do, leaves both running.
+           tasks that the handler has started only if the handler passes it on. Quart and Django, which wait for a task
+           that receives and a task that answers, leave both running.
 Answer     A worker's task is contained (`runtime/tasks.py`): whatever a handler does to it ends at most its own
            request. If a handler's response is sent and the handler suspends, the connection goes on in another worker;
            the handler stays behind in this one and keeps its deadline. If another task of a handler waits for the
