@@ -110,11 +110,9 @@ class Attempt(ConnectionUser):
             self._failure = Kept(error)
         self._need_task()
 
-    def upstream_ready(self) -> None:
-        connection = self._connection
-        assert connection is not None
+    def connection_ready(self, connection: UpstreamConnection) -> None:
         try:
-            if not connection.resume() or self._pass_on():
+            if not connection.resume() or self._pass_on(connection):
                 return
         except DeadlineExceeded:
             # the deadline of the handler is met in the task
@@ -149,11 +147,10 @@ class Attempt(ConnectionUser):
         self._bound(self._connection)
         return True
 
-    def _pass_on(self) -> bool:
+    def _pass_on(self, connection: UpstreamConnection) -> bool:
         """Send what has come of the response to the client. Return True if this is called again when more has come;
         False if all was sent, or a task is needed."""
-        connection, exchange = self._connection, self._exchange
-        assert connection is not None
+        exchange = self._exchange
         if self._response is None:
             response = connection.next_head(exchange.request.method)
             if response is None:

@@ -15,7 +15,6 @@ Cost       No task; a deadline per idle connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from socket import AF_UNIX
 from typing import Final
@@ -44,13 +43,14 @@ _LIMITS: Final = Limits(max_head=64 * 1024, max_headers=200)
 
 
 class ConnectionUser:
-    """Who waits for a response without a task. An abstract base class."""
+    """Who has a connection without a task: a request that waits for its response, or the upstream, between requests. An
+    abstract base class."""
 
     __slots__ = ()
 
-    def upstream_ready(self) -> None:
-        """Call `UpstreamConnection.resume`: the upstream may have sent something, or its deadline has passed. Must not
-        raise."""
+    def connection_ready(self, connection: UpstreamConnection) -> None:
+        """Call `resume` or `discard` of the connection: the upstream may have sent something, or the deadline has
+        passed. Must not raise."""
         raise NotImplementedError
 
 
@@ -64,7 +64,6 @@ class UpstreamConnection(ReadyCallback):
         "_interim",
         "_is_unix",
         "_keeps_alive",
-        "_removed",
         "_user",
         "_was_full",
         "conn",
@@ -89,9 +88,7 @@ class UpstreamConnection(ReadyCallback):
         self._interim: int = 0
         # the head of its response has come, and says that HTTP goes on after it
         self._keeps_alive: bool = False
-        # called when it must not be used any more; None while a request has it
-        self._removed: Callable[[UpstreamConnection], object] | None = None
-        # who has it, and waits without a task
+        # who has it; None while a task has it, or nobody
         self._user: ConnectionUser | None = None
 
     @property
@@ -194,10 +191,10 @@ class UpstreamConnection(ReadyCallback):
         except (BrokenResourceError, ClosedResourceError):
             return rest
 
-    def park(self, removed: Callable[[UpstreamConnection], object], reuse: float) -> bool:
-        """Wait for the next request, for `reuse` seconds unless the upstream has announced how long it waits.
-        `removed(self)` is called when something comes before that, or nothing in time: the connection is closed then.
-        Return False if it cannot be kept: bytes or an end have come already, or the time is 0."""
+    def park(self, user: ConnectionUser, reuse: float) -> bool:
+        """Wait for the next request, for `reuse` seconds unless the upstream has announced how long it waits. `user` is
+        called when something comes before that, or nothing in time, and must `discard` the connection. Return False if
+        it cannot be kept: bytes or an end have come already, or the time is 0."""
         assert self.is_reusable, "the request or its response is not complete"
         conn = self.conn
         self._user = None
@@ -207,13 +204,18 @@ class UpstreamConnection(ReadyCallback):
         if self.reader.buffered:
             self.unasked = True
         elif self.call_again() or (self._has_nothing() and conn.call_when_readable(self)):
-            self._removed = removed
+            self._user = user
             return True
         return False
 
+    def discard(self) -> None:
+        """Close, after a call of the user that has parked it. Bytes that have come are `unasked`."""
+        self._user = None
+        self._has_nothing()
+        self.conn.close()
+
     def lend(self, user: ConnectionUser) -> None:
         """Begin to serve a request of `user`, which is called when bytes may have come. The connection was parked."""
-        self._removed = None
         self._user = user
 
     def call_again(self) -> bool:
@@ -242,18 +244,12 @@ class UpstreamConnection(ReadyCallback):
 
     def unpark(self) -> None:
         """Begin to serve a request in a task, or go on there."""
-        self._removed = None
         self._user = None
         self.conn.cancel_call()
 
     def on_ready(self) -> None:
-        removed, self._removed = self._removed, None
         if self._user is not None:
-            self._user.upstream_ready()
-        elif removed is not None:
-            self._has_nothing()
-            self.conn.close()
-            removed(self)
+            self._user.connection_ready(self)
 
     def close(self) -> None:
         """Close after a whole response. Idempotent."""

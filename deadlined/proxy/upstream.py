@@ -28,7 +28,7 @@ from ..net.errors import SHORTAGES
 from ..poll import Clock
 from ..value import Value
 from .address import Address
-from .connection import UpstreamConnection
+from .connection import ConnectionUser, UpstreamConnection
 from .errors import Failure, Overloaded, UpstreamError
 from .options import INF
 
@@ -70,7 +70,7 @@ class UpstreamStatistics(Value):
     ejected: bool
 
 
-class Upstream:
+class Upstream(ConnectionUser):
     """An upstream at `address`. `active`: requests and tunnels that it has now. `available`: False while it is known
     that it does not accept connections. `on_refusal` is called whenever a connect finds nobody who listens,
     `on_ejection` whenever an ejection begins, or ends before its time."""
@@ -136,13 +136,19 @@ class Upstream:
     def take_back(self, connection: UpstreamConnection, reuse: float) -> None:
         """Keep a connection for the next request, for `reuse` seconds, if it is reusable; reset it otherwise."""
         distrusted = self._distrusted_until > 0.0 and self._distrusted_until > self._clock.now()
-        if connection.is_reusable and self.available and not distrusted and connection.park(self._remove, reuse):
+        if connection.is_reusable and self.available and not distrusted and connection.park(self, reuse):
             self._idle.append(connection)
         else:
             # this may be so after each request: a close would leave this end in TIME_WAIT, and after some ten thousand
             # of these no port is left
             connection.abort()
             self._note_unasked(connection)
+
+    def connection_ready(self, connection: UpstreamConnection) -> None:
+        """Forget an idle connection: whatever has come on it, or nothing in time, it cannot be used any more."""
+        connection.discard()
+        self._idle.remove(connection)
+        self._note_unasked(connection)
 
     def succeeded(self) -> None:
         """Note that the upstream has answered a request to the end."""
@@ -189,10 +195,6 @@ class Upstream:
         self.ejected_until = when
         if self.on_ejection is not None:
             self.on_ejection()
-
-    def _remove(self, connection: UpstreamConnection) -> None:
-        self._idle.remove(connection)
-        self._note_unasked(connection)
 
     def _note_unasked(self, connection: UpstreamConnection) -> None:
         """Keep no connection for some time if bytes came on this one that nobody has asked for."""
