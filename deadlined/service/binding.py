@@ -1,35 +1,17 @@
-"""The error of a service that cannot listen: why, which process has the port, and what to do.
-
-Facts      bind(2) says what is wrong, but not which process has the port, nor what to do. Linux shows listening sockets
-           in /proc/net, and in /proc/PID/fd whose they are, for processes of the same user (and for root).
-Cost       One search through /proc, only when the port is taken.
-"""
+"""The error of a service that cannot listen: why, and what to do, which bind(2) does not say."""
 
 from __future__ import annotations
 
 import errno
-import os
-import re
 import socket
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from ..net.sockets import join_host_port
 from .errors import CANNOT_BIND, StartupError
-from .style import harmless
+from .holders import ITSELF, port_holder, uds_holder
 
-_PROC = Path("/proc")
-_UNPRIVILEGED = _PROC / "sys/net/ipv4/ip_unprivileged_port_start"
-
-# of /proc/net/tcp: the state of a socket that listens
-_LISTENS = "0A"
-
-_ITSELF = "itself"
-
-# characters of a command that are shown
-_LONGEST = 60
+_UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 
 # what to do about an error of bind(2)
 _HINTS = {
@@ -79,7 +61,7 @@ def _hint(error: OSError, uds: str | None, port: int, options: _Options) -> str:
 
 
 def _who_has_it(holder: str) -> str:
-    if holder == _ITSELF:
+    if holder == ITSELF:
         return "this service listens there already (--admin, another --bind, or its application)"
     return f"another process has it{f' ({holder})' if holder else ''}"
 
@@ -101,68 +83,3 @@ def _first_unprivileged() -> int:
         return int(_UNPRIVILEGED.read_text())
     except (OSError, ValueError):
         return 1024
-
-
-def port_holder(port: int, proc: Path = _PROC) -> str:
-    """Describe a process that listens on a TCP port: "itself" for this one, "" if that is not known."""
-    inodes = set()
-    for table in ("net/tcp", "net/tcp6"):
-        for line in _lines(proc / table):
-            fields = line.split()
-            if len(fields) > 9 and fields[3] == _LISTENS and fields[1].endswith(f":{port:04X}"):
-                inodes.add(fields[9])
-    return _owner(inodes, proc)
-
-
-def uds_holder(path: str, proc: Path = _PROC) -> str:
-    """Describe a process that has a unix socket at `path`: "itself" for this one, "" if that is not known."""
-    # a socket is listed by the path that it was bound to, which may be relative
-    names = {path, str(Path(path).absolute())}
-    fields = (line.split(maxsplit=7) for line in _lines(proc / "net/unix"))
-    return _owner({each[6] for each in fields if len(each) == 8 and each[7] in names}, proc)
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text(errors="replace").splitlines()[1:]
-    except OSError:
-        return []
-
-
-def _owner(inodes: set[str], proc: Path) -> str:
-    sockets = {f"socket:[{inode}]" for inode in inodes}
-    if sockets:
-        for process in _processes(proc):
-            if not sockets.isdisjoint(_open_files(process)):
-                return _described(process)
-    return ""
-
-
-def _processes(proc: Path) -> list[Path]:
-    """Return the processes, the oldest numbers first: a server's main process comes before its workers."""
-    with suppress(OSError):
-        return sorted((each for each in proc.iterdir() if each.name.isdigit()), key=lambda each: int(each.name))
-    return []
-
-
-def _open_files(process: Path) -> Iterator[str]:
-    """Give what the descriptors of a process are; nothing if it has ended or is another user's."""
-    files: list[Path] = []
-    with suppress(OSError):
-        files = list((process / "fd").iterdir())
-    for file in files:
-        with suppress(OSError):
-            yield str(file.readlink())
-
-
-def _described(process: Path) -> str:
-    if process.name == str(os.getpid()):
-        return _ITSELF
-    try:
-        command = (process / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
-    except OSError:
-        command = ""
-    # a password may be among the arguments of a command, as in a URL
-    command = re.sub(r"://[^/@\s]*@", "://...@", command)
-    shown = harmless(command if len(command) <= _LONGEST else f"{command[:_LONGEST]}...")
-    return f"process {process.name}{f': {shown}' if shown else ''}"
