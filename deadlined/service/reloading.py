@@ -158,18 +158,23 @@ class Reloader:
         """Fork a serving process. Returns its configuration there, None in the parent."""
         self.serving.forget()
         before = self._signals.block()
-        pid = _fork()
-        if pid:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            self._serving = pid
-            return None
+        self._serving = _fork()
+        if not self._serving:
+            self._release()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return self._config_of_serving() if not self._serving else None
+
+    def _release(self) -> None:
+        """Give up what is the parent's, in a serving process."""
         self._is_parent = False
         self._signals.release()
         # a shell starts its background jobs with SIGINT ignored, and this process is none
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._selector.close()
         self._changes.close()
+
+    def _config_of_serving(self) -> ServeConfig:
+        """Return the configuration of a serving process: it listens on the sockets that it has inherited."""
         # a file that is changed twice in a second would be taken from the cache
         sys.dont_write_bytecode = True
         timeouts = self._config.timeouts
