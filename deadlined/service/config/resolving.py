@@ -174,14 +174,18 @@ def _of_file(path: str | None, problems: list[str]) -> tuple[Layer, tuple[Route,
         # of an array of tables the first
         line = at.get((key,), at.get((key, 0)))
         place = path if line is None else f"{path}:{line}"
-        setting = SETTINGS.get(key)
         try:
-            if setting is None:
-                raise ValueError(f"unknown key{_instead(key, value)}")
-            found[key] = Given(setting.accept(value), place)
+            found[key] = Given(_accepted(key, value), place)
         except ValueError as error:
             problems.append(f"{place}: {key}: {error}")
     return found, routes
+
+
+def _accepted(key: str, value: Any) -> Any:
+    """Return the value of a key of the file. ValueError if the key or its value is wrong."""
+    if key not in SETTINGS:
+        raise ValueError(f"unknown key{_instead(key, value)}")
+    return SETTINGS[key].accept(value)
 
 
 def _instead(key: str, value: Any) -> str:
