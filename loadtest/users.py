@@ -155,8 +155,9 @@ class Attacker(_Base):
         name = next(self.setup.attacks, None)
         if name is None:
             raise StopUser
-        flood = next(attack for attack in ATTACKS if attack.name == name).enough is None
-        seen = self.setup.follow(self.setup.script(name), PASSING if flood else self.setup.options.limit)
+        script = self.setup.script(name)
+        flood = script.role == "flood"
+        seen = self.setup.follow(script, PASSING if flood else self.setup.options.limit)
         held = "" if flood or seen.seconds is not None else f"held for {self.setup.options.limit:g} s"
         self.tell("ATTACK", name, seen.watched, seen.sent, seen.trouble or held)
 

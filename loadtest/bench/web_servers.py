@@ -58,12 +58,6 @@ class Case:
     message: tuple[int, str] = (0, "text")
     access_log: bool = False
 
-    @property
-    def saturates(self) -> bool:
-        """True if there are enough clients for the server to be what limits the rate."""
-        # one client waits for each of its answers
-        return self.connections > 1
-
     def url(self, port: int) -> str:
         return f"{'https' if self.speaks == 'tls' else 'http'}://127.0.0.1:{port}{self.path}"
 

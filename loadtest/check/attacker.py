@@ -55,14 +55,13 @@ class Watch:
 class Crowd:
     """An order: keep `connections` of a script open until the next message, and open a new one for each that ends.
 
-    `flood`: close each as soon as it is open, and open the next. The answers: "standing", when all are open or no more
-    can be had; at the end the number of all that were opened, and the failures by their text.
+    In the role "flood": close each as soon as it is open, and open the next. The answers: "standing", when all are open
+    or no more can be had; at the end the number of all that were opened, and the failures by their text.
     """
 
     target: Target
     script: Script
     connections: int
-    flood: bool = False
 
 
 def main(channel: Channel) -> None:
@@ -110,6 +109,7 @@ def follow(order: Watch, stopped: Callable[[int], bool] = lambda left: False) ->
 class _Gathering:
     def __init__(self, order: Crowd, channel: Channel) -> None:
         self._order = order
+        self._floods = order.script.role == "flood"
         self._channel = channel
         self._context = order.target.context()
         self._loop = Loop()
@@ -122,7 +122,7 @@ class _Gathering:
     def hold(self) -> tuple[int, Counter[str]]:
         """Open the connections, report, and hold them until told to stop."""
         begun = monotonic()
-        spacing = AGAIN / self._order.connections if self._order.flood else CROWD_SPACING
+        spacing = AGAIN / self._order.connections if self._floods else CROWD_SPACING
         for number in range(self._order.connections):
             self._loop.at(begun + number * spacing, self._open)
         while not self._stopped and not self._all_stand() and monotonic() < begun + STANDING:
@@ -141,14 +141,14 @@ class _Gathering:
 
     def _all_stand(self) -> bool:
         opening = any(not probe.attacks for probe in self._probes)
-        return self._order.flood or (self._opened >= self._order.connections and not opening)
+        return self._floods or (self._opened >= self._order.connections and not opening)
 
     def _open(self, now: float) -> None:
         if self._stopped or self._opened >= self._order.connections * REOPENED:
             return
         self._opened += 1
         # an hour: until the crowd is told to stop
-        limit = PASSING if self._order.flood else 3600.0
+        limit = PASSING if self._floods else 3600.0
 
         def ended(seen: Seen) -> None:
             self._probes.discard(probe)

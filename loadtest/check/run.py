@@ -238,7 +238,7 @@ class Check(ExitStack):
         """Ask while a crowd makes the attack; return what was felt, and how many connections have attacked."""
         size = crowd_size(self._facts, attack.name, self._plan.connections)
         script = crowd(self._facts, attack.name)
-        self._child.connection.send(attacker.Crowd(self._plan.target, script, size, attack.enough is None))
+        self._child.connection.send(attacker.Crowd(self._plan.target, script, size))
         self._child.receive()
         sleep(_GATHERING)
         felt = self._honest()
