@@ -58,7 +58,7 @@ class Timings:
         found = self._pyperf.bench_time_func(name, seconds, inner_loops=operations)
         self.figures[name] = found.median() * 1e9
 
-    def statements(self, loop: str, way: str, timed: Callable[[str], Callable[[int], float]]) -> None:
+    def time_statements(self, loop: str, way: str, timed: Callable[[str], Callable[[int], float]]) -> None:
         """Time the statements of a way; `timed` returns the function that gives the seconds of so many runs of one."""
         for name, statement in statements(loop, way).items():
             if statement in self.figures:

@@ -93,7 +93,7 @@ def live(runner: asyncio.Runner, way: str, number: int, timings: Timings) -> Non
     """Measure one way, print the figures and exit."""
     # the measured timer is one of `number`
     held = [runner.get_loop().call_later(offset, nothing) for offset in spread_times(number - 1, HOUR, 2 * HOUR)]
-    timings.statements("asyncio", way, lambda statement: lambda count: runner.run(repeated(statement, count)))
+    timings.time_statements("asyncio", way, lambda statement: lambda count: runner.run(repeated(statement, count)))
     assert len(held) == number - 1
     finish(timings.figures)
 

@@ -49,7 +49,7 @@ async def live(way: str, number: int, timings: Timings) -> None:
                 current_host().set_timer(Timer(nothing), when)
             # a new connection: an entry that is already filed at an earlier time would not have to move
             setup = "seconds = 3 * HOUR; fresh = Conn.from_socket(socket.socket(socket.AF_UNIX))"
-        timings.statements("trio", way, lambda statement: timeit.Timer(statement, setup, globals=names).timeit)
+        timings.time_statements("trio", way, lambda statement: timeit.Timer(statement, setup, globals=names).timeit)
         # leaving a million scopes takes long
         finish(timings.figures)
 
