@@ -11,8 +11,6 @@ Cost       A task while there is something to do. A phase stores its name and it
 
 from __future__ import annotations
 
-import logging
-
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, ClosedResourceError, Conn
 from . import policy
@@ -23,7 +21,6 @@ from .handling import log_failure, run_handler
 from .handshake import TlsHandshake
 from .owner import ConnectionOwner, ConnectionTask
 from .policy import RULES
-from .reporting import report
 from .secure import Tls
 from .settings import Handler, Settings
 from .state import (
@@ -101,8 +98,7 @@ class Connection(UpgradedConnection):
             if self._is_run_by(task) and self._must_linger:
                 await self._graceful_close().run()
         except Exception as error:
-            report(logging.ERROR, "the connection with %s failed inside the server", self.peer, error=error)
-            self._end(Reason.SERVER_ERROR)
+            self.fail(error)
         if self._is_run_by(task):
             self.close()
 

@@ -328,7 +328,11 @@ class HttpServer(ConnectionOwner):
         self._counts.accepted += 1
         connection = new_connection(self._settings, conn, self._counts.accepted, self, self._dates)
         self._connections.add(connection)
-        connection.start()
+        try:
+            connection.start()
+        except Exception as error:
+            connection.fail(error)
+            connection.close()
         if self.draining:
             connection.drain(self._host.clock.now())
 

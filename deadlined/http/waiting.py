@@ -74,6 +74,11 @@ class WaitingConnection(PeerConnection):
         elif self._watched:
             self._check_peer()
 
+    def fail(self, error: Exception) -> None:
+        """End because of an error that is neither the peer's nor a handler's: a lack of memory, for example."""
+        report(logging.ERROR, "the connection with %s failed inside the server", self.peer, error=error)
+        self._end(Reason.SERVER_ERROR)
+
     # implements PeerConnection
 
     def drain(self, now: float) -> None:

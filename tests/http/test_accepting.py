@@ -1,0 +1,52 @@
+"""Connections that fail inside the server as they begin."""
+
+from __future__ import annotations
+
+import socket as stdlib
+from typing import Any
+
+import pytest
+import trio
+
+from deadlined import Listener, open_tcp_stream
+from deadlined.http import HttpServer, Reason
+from tests.support.http import GET, Client, Records, hello, only
+from tests.support.net import LOCALHOST
+
+
+class OutOfMemory(stdlib.socket):
+    """A socket for which there is no memory to receive."""
+
+    def recv(self, *_: Any) -> bytes:
+        raise MemoryError
+
+
+class FirstLacksMemory(stdlib.socket):
+    """A listening socket. There is no memory for its first connection."""
+
+    accepted = 0
+
+    def accept(self) -> tuple[stdlib.socket, Any]:
+        descriptor, address = self._accept()  # type: ignore[attr-defined]
+        self.accepted += 1
+        return (OutOfMemory if self.accepted == 1 else stdlib.socket)(fileno=descriptor), address
+
+
+async def test_a_lack_of_memory_for_a_new_connection_ends_that_one_only(caplog: pytest.LogCaptureFixture) -> None:
+    socket = FirstLacksMemory()
+    socket.bind((LOCALHOST, 0))
+    socket.listen()
+    records = Records()
+    server = HttpServer(hello, timeouts=only(), observer=records)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lambda task_status: server.serve([Listener(socket)], task_status=task_status))
+        port = socket.getsockname()[1]
+        lost, other = [Client(await open_tcp_stream(LOCALHOST, port)) for _ in range(2)]
+        assert (await records.ended()).reason is Reason.SERVER_ERROR
+        assert await lost.end() in ("eof", "reset")
+        assert (await other.get(GET)).status == 200
+        for client in (lost, other):
+            client.conn.close()
+        await records.ended(2)
+        nursery.cancel_scope.cancel()
+    assert "failed inside the server" in caplog.text
