@@ -32,6 +32,7 @@ from .state import (
     HEAD,
     IDLE,
     NONE,
+    QUEUED,
     SENT,
     TRANSPORT_CLOSED,
     Phase,
@@ -68,6 +69,7 @@ class ConnectionBase(ConfiguredConnection):
         self._upgraded: Upgraded | None = None
         # its state; what it waits for, and until when: setting them arms nothing
         self.state = HEAD if settings.ssl_context is None else HANDSHAKE
+        self.attendance: int = QUEUED
         self.phase = Phase.HEADER
         self.deadline: float = INF
         self.close_after = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)

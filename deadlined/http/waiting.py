@@ -51,8 +51,6 @@ class WaitingConnection(PeerConnection):
     def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
         super().__init__(settings, conn, number, dates)
         self._owner: Final = owner
-        # QUEUED, RUNNING or UNATTENDED, as `state.py` says
-        self.attendance: int = QUEUED
         # the task that runs the connection; None if it is queued, unattended or closed
         self._task: ConnectionTask | None = None
         # the connection has no task and waits until its output is sent; then `_go_on` continues
