@@ -140,19 +140,26 @@ class Reloader:
         pid = _fork()
         if not pid:
             signal.set_wakeup_fd(-1)
-            for found in (*self._sockets, self._changes, *(self.admin.sockets if self.admin else ())):
+            for found in (*self._listening(), self._changes):
                 found.close()
             watch(self._directories, self._theirs)
         self._watcher = pid
         self._theirs.close()
 
     def _close(self) -> None:
-        """End the watcher, and remove the files of unix sockets. The sockets are closed with the process."""
+        """End the watcher, remove the files of unix sockets, and close all."""
         if self._watcher:
             os.kill(self._watcher, signal.SIGKILL)
             os.waitpid(self._watcher, 0)
         for unlink in self._unlinks:
             unlink()
+        signal.set_wakeup_fd(-1)
+        self._selector.close()
+        for found in (*self._listening(), self._woken, self._waker, self._changes, self._theirs):
+            found.close()
+
+    def _listening(self) -> list[socket.socket]:
+        return [*self._sockets, *(self.admin.sockets if self.admin else ())]
 
     def _start(self) -> ServeConfig | None:
         """Fork a serving process. Returns its configuration there, None in the parent."""

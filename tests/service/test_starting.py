@@ -74,8 +74,7 @@ def stopped(
     # a shell starts its background jobs with SIGINT ignored
     shell = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"] if ignoring else []
     given = ("serve", "starts:app", "--uds", "socket", "--loop", loop, *arguments)
-    # a process that is started by --reload keeps its sockets until it has ended
-    variables = {} if "--reload" in arguments else {"PYTHONWARNINGS": "default::ResourceWarning"}
+    variables = {"PYTHONWARNINGS": "default::ResourceWarning"}
     with launched(*given, cwd=directory, command=[*shell, *COMMAND], variables=variables) as process:
         wait_until_starting(process)
         if number == signal.SIGINT:
