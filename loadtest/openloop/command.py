@@ -70,8 +70,8 @@ def command(
     Only loopback addresses are asked, unless --i-own-this-target names the target, as for `check`.
 
     Exit codes: 0 measured; 1 a --fail-if is true, or --search found no rate; 2 wrong arguments, or a target that may
-    not be asked; 3 the target does not answer; 4 the client was the bottleneck; 130 interrupted (the figures are those
-    until then).
+    not be asked; 3 the target does not answer, at first or, without a --fail-if, in all of the run; 4 the client was
+    the bottleneck; 130 interrupted (the figures are those until then).
     """
     if searching and not conditions:
         raise click.UsageError("--search needs a --fail-if")
@@ -134,4 +134,5 @@ def _finish(results: Sequence[Result], conditions: Sequence[Condition], searchin
     for condition in conditions:
         if condition.true_of(found.figures()):
             click.echo(f"Failed: {condition.text}", err=True)
-    return 0 if holds(found, conditions) else 1
+    # without a condition a run fails only if it has measured nothing
+    return 1 if not holds(found, conditions) else 0 if found.tally.ok or conditions else 3

@@ -236,6 +236,15 @@ def test_requests_that_are_refused_fail_a_run_however_fast_they_are() -> None:
     assert "Failed: errors>1%" in done.output
 
 
+@pytest.mark.usefixtures("client_in_time")
+@pytest.mark.parametrize(("conditions", "code"), [((), 3), (("--fail-if", "errors>100%"), 0)], ids=["none", "own"])
+def test_a_run_without_any_answer_has_measured_nothing(conditions: tuple[str, ...], code: int) -> None:
+    with slow_server(Rule(delay=0.5)) as server:
+        done = command(server.url, "--rate", "50", "--duration", "0.2", "--patience", "0.01", *conditions)
+    assert "0 of 10 answered" in done.output
+    assert done.exit_code == code
+
+
 @pytest.mark.parametrize(
     ("rule", "text"),
     [
