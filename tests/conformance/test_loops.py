@@ -479,3 +479,16 @@ def test_two_clocks_agree() -> None:
 
     first, second = run("asyncio", read), run("uvloop", read)
     assert 0 <= second - first < 20
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_task_that_has_ended_is_not_registered_again(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A debug build of Python 3.14 and later would abort."""
+    registered: list[Any] = []
+    monkeypatch.setattr("deadlined.runtime.on_asyncio.running.show", registered.append)
+
+    async def nothing() -> None:
+        pass
+
+    run(loop, nothing)
+    assert registered == []

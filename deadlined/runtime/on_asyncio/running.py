@@ -47,8 +47,10 @@ def run_hidden(new_loop: Callable[[], AbstractEventLoop] | None, coroutine: Coro
         with _interrupts_cancel(main, loop):
             return _run_on(runner, main)
     finally:
-        # the runner's end cancels the tasks that are shown, and makes tasks of its own
-        show(main)
+        # the runner's end cancels the tasks that are shown, and makes tasks of its own; Python's debug builds abort if
+        # it finds one that has ended
+        if not main.done():
+            show(main)
         loop.set_task_factory(None)
         _close(runner)
 
