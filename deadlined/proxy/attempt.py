@@ -22,7 +22,6 @@ from .connection import ConnectionUser, UpstreamConnection
 from .errors import Failure, UpstreamError, bare
 from .fields import required_upgrade, response_fields
 from .options import INF
-from .progress import Progress
 from .shared import Shared
 from .tunnel import Tunnel
 from .upload import Upload, framed
@@ -54,7 +53,6 @@ class Attempt(ConnectionUser):
         "_fresh",
         "_has_left",
         "_parts",
-        "_progress",
         "_refusal",
         "_response",
         "_send_waits",
@@ -79,7 +77,6 @@ class Attempt(ConnectionUser):
         # what is sent first: the head, and what has come of the body
         self._parts: list[bytes] = [head]
         self._connection: UpstreamConnection | None = None
-        self._progress: Progress | None = None
         # once the response to the client has begun
         self._response: Response | None = None
         # `Exchange.finish_send` is due before the next piece
@@ -104,7 +101,7 @@ class Attempt(ConnectionUser):
         connection.lend(self)
         self._use(connection)
         try:
-            if self._collect() and self._send_now():
+            if self._collect() and self._send_now(connection):
                 return
         except Exception as error:
             self._failure = Kept(error)
@@ -117,7 +114,7 @@ class Attempt(ConnectionUser):
         except DeadlineExceeded:
             # the deadline of the handler is met in the task
             if self._exchange.deadline > self._shared.clock.now():
-                self._failure = Kept(self._why_late())
+                self._failure = Kept(self._why_late(connection))
         except Exception as error:
             self._failure = Kept(error)
         if self._has_left:
@@ -131,20 +128,19 @@ class Attempt(ConnectionUser):
         """Give the upstream up in the middle. Idempotent."""
         self._leave()
 
-    def _send_now(self) -> bool:
+    def _send_now(self, connection: UpstreamConnection) -> bool:
         """Send the whole request. Return False if the upstream must take some of it first, or takes nothing more: the
         task will find out why."""
-        assert self._connection is not None and self._progress is not None
         data = b"".join(self._parts)
         try:
-            sent = self._connection.send_now(data)
+            sent = connection.send_now(data)
         except UpstreamError:
             return False
         if sent < len(data):
             self._parts = [data[sent:]]
             return False
-        self._progress.note_sent()
-        self._bound(self._connection)
+        connection.progress.note_sent()
+        self._bound(connection)
         return True
 
     def _pass_on(self, connection: UpstreamConnection) -> bool:
@@ -155,7 +151,7 @@ class Attempt(ConnectionUser):
             response = connection.next_head(exchange.request.method)
             if response is None:
                 return self._await_more(connection)
-            self._start(response)
+            self._start(connection, response)
         # no more than was received at once
         while (piece := connection.next_piece()) is not None:
             more = not connection.reader.at_end
@@ -168,8 +164,7 @@ class Attempt(ConnectionUser):
         return self._await_more(connection)
 
     def _await_more(self, connection: UpstreamConnection) -> bool:
-        assert self._progress is not None
-        self._progress.apply()
+        connection.progress.apply()
         self._bound(connection)
         # a stream of events may have nothing to say for long
         self._exchange.hold_head()
@@ -192,13 +187,15 @@ class Attempt(ConnectionUser):
         """Try, or go on after `begin`. Raise UpstreamError if the upstream fails; Disconnected, or a group of it, if
         the client is gone."""
         try:
-            if self._connection is None:
-                self._use(await self._connect())
+            connection = self._connection
+            if connection is None:
+                connection = await self._connect()
+                self._use(connection)
             else:
-                self._connection.unpark()
+                connection.unpark()
             if self._failure is not None:
                 self._failure.reraise()
-            await self._request_and_respond()
+            await self._request_and_respond(connection)
         except UpstreamError as error:
             error.started = self._response is not None
             error.stale = self._is_stale(error)
@@ -223,34 +220,33 @@ class Attempt(ConnectionUser):
         was_idle = connection is not None and connection.served > 0 and not connection.has_begun_response
         return was_idle and error.failure in _STALE and soon and not error.started
 
-    async def _request_and_respond(self) -> None:
+    async def _request_and_respond(self, connection: UpstreamConnection) -> None:
         """Send the rest of the request, and the rest of the response, which the client may not have taken then."""
-        connection, progress = self._connection, self._progress
-        assert connection is not None and progress is not None
+        progress = connection.progress
         if progress.sent_at == INF:
             if not self._collect():
-                await self._upload_and_respond(connection, progress)
+                await self._upload_and_respond(connection)
                 return
-            self._refusal = await self._send(connection, progress)
+            self._refusal = await self._send(connection)
             progress.note_sent(refused=self._refusal is not None)
-        await self._respond(connection, progress)
+        await self._respond(connection)
 
-    async def _send(self, connection: UpstreamConnection, progress: Progress) -> UpstreamError | None:
+    async def _send(self, connection: UpstreamConnection) -> UpstreamError | None:
         """Send the whole request. Return why the upstream does not take all of it, None if it does."""
         try:
-            await connection.send(b"".join(self._parts), progress, True)
+            await connection.send(b"".join(self._parts), True)
         except UpstreamError as error:
             return bare(error)
         return None
 
-    async def _upload_and_respond(self, connection: UpstreamConnection, progress: Progress) -> None:
+    async def _upload_and_respond(self, connection: UpstreamConnection) -> None:
         """Do the same for a body that has not come yet: send it while the response is awaited."""
         begun = b"".join(self._parts)
-        progress.awaits_client = True
-        self._upload = Upload(self._exchange, connection, begun, progress)
-        await self._upload.run_beside(partial(self._respond, connection, progress))
+        connection.progress.awaits_client = True
+        self._upload = Upload(self._exchange, connection, begun)
+        await self._upload.run_beside(partial(self._respond, connection))
 
-    async def _respond(self, connection: UpstreamConnection, progress: Progress) -> bool:
+    async def _respond(self, connection: UpstreamConnection) -> bool:
         """Send the rest of the upstream's response to the client. Return True if it is complete, False after an
         upgrade."""
         exchange = self._exchange
@@ -258,29 +254,29 @@ class Attempt(ConnectionUser):
         more = True
         try:
             if self._response is None:
-                self._start(await connection.receive_head(exchange.request.method, progress))
+                self._start(connection, await connection.receive_head(exchange.request.method))
             if self._response is not None and self._response.status == 101:
                 await self._tunnel(connection, self._response)
                 return False
             while more:
                 if self._send_waits:
-                    await self._finish_send(progress)
+                    await self._finish_send(connection)
                 piece = connection.next_piece()
                 if piece is None:
-                    piece = await connection.receive_piece(progress)
+                    piece = await connection.receive_piece()
                 more = not reader.at_end
                 if exchange.holds_head and not more and exchange.receives and exchange.request.chunked:
                     # the client is sending what will not be read: nobody knows how much
                     exchange.writer.must_close = True
                 self._send_waits = not exchange.try_send(piece, more)
         except DeadlineExceeded as late:
-            raise self._why_late() from late
+            raise self._why_late(connection) from late
         self.upstream.succeeded()
         return True
 
-    async def _finish_send(self, progress: Progress) -> None:
+    async def _finish_send(self, connection: UpstreamConnection) -> None:
         """Wait until the client takes more of the response, or let others run."""
-        waits = self._exchange.waits_for_peer
+        progress, waits = connection.progress, self._exchange.waits_for_peer
         if waits:
             progress.waited_for_client_until = INF
         await self._exchange.finish_send()
@@ -304,7 +300,7 @@ class Attempt(ConnectionUser):
 
     def _use(self, connection: UpstreamConnection) -> None:
         self._connection = connection
-        self._progress = Progress(connection.conn, self._shared.clock, self._timeouts, self._begun)
+        connection.begin_try(self._timeouts, self._begun)
 
     def _collect(self) -> bool:
         """Collect what has come of the body. Return True if that is all of it."""
@@ -317,10 +313,9 @@ class Attempt(ConnectionUser):
             self._parts.append(framed(piece, chunked, exchange.body_done))
         return True
 
-    def _start(self, response: Response) -> None:
+    def _start(self, connection: UpstreamConnection, response: Response) -> None:
         """Begin the response to the client, unless it is a 101: then nothing was sent yet."""
-        assert self._progress is not None
-        self._progress.head_came = True
+        connection.progress.head_came = True
         status = response.status
         if status != 101:
             fields = response_fields(response.headers)
@@ -339,10 +334,9 @@ class Attempt(ConnectionUser):
             self.upstream.take_back(self._connection, self._shared.timeouts.upstream_reuse)
         self._shared.balancer.release(self.upstream)
 
-    def _why_late(self) -> UpstreamError:
+    def _why_late(self, connection: UpstreamConnection) -> UpstreamError:
         """Return the error of a deadline that has passed for the upstream."""
-        upload, progress = self._upload, self._progress
-        assert progress is not None
+        upload, progress = self._upload, connection.progress
         if progress.head_came:
             return UpstreamError(Failure.IDLE_TIMEOUT, "the upstream has not gone on with its response")
         refusal = self._refusal if upload is None else upload.error

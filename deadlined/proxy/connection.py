@@ -22,9 +22,10 @@ from typing import Final
 from ..errors import DeadlineExceeded
 from ..http import BadResponse, Limits, Response, ResponseReader, TruncatedResponse
 from ..net import BrokenResourceError, ClosedResourceError, Conn
+from ..poll import Clock
 from ..runtime import ReadyCallback
 from .errors import Failure, UpstreamError
-from .options import INF
+from .options import INF, ProxyTimeouts
 from .progress import Progress
 
 # bytes of a receive
@@ -41,6 +42,9 @@ _INTERIM: Final = 64
 # of responses: applications may send long cookies and policies
 _LIMITS: Final = Limits(max_head=64 * 1024, max_headers=200)
 
+# before the first try
+_DEFAULTS: Final = ProxyTimeouts()
+
 
 class ConnectionUser:
     """Who has a connection without a task: a request that waits for its response, or the upstream, between requests. An
@@ -55,26 +59,30 @@ class ConnectionUser:
 
 
 class UpstreamConnection(ReadyCallback):
-    """A connection to an upstream, for one request at a time. `request_sent`: the kernel has taken all of the current
-    request. `served`: the responses that came on it so far. `unasked`: bytes came on it that no request has asked
-    for."""
+    """A connection to an upstream, for one request at a time. `progress`: that of the current try. `request_sent`: the
+    kernel has taken all of its request. `served`: the responses that came on it so far. `unasked`: bytes came on it
+    that no request has asked for."""
 
     __slots__ = (
         "_announced",
+        "_clock",
         "_interim",
         "_is_unix",
         "_keeps_alive",
         "_user",
         "_was_full",
         "conn",
+        "progress",
         "reader",
         "request_sent",
         "served",
         "unasked",
     )
 
-    def __init__(self, conn: Conn) -> None:
+    def __init__(self, conn: Conn, clock: Clock) -> None:
         self.conn: Conn = conn
+        self._clock: Clock = clock
+        self.progress: Progress = Progress(conn, clock, _DEFAULTS, 0.0)
         self.reader: ResponseReader = ResponseReader(_LIMITS)
         self.request_sent: bool = False
         self.served: int = 0
@@ -102,6 +110,10 @@ class UpstreamConnection(ReadyCallback):
         was given out, after which the upstream goes on with HTTP."""
         return self.request_sent and self._keeps_alive and self.reader.at_end
 
+    def begin_try(self, timeouts: ProxyTimeouts, begun: float) -> None:
+        """Begin the progress of a try under these timeouts, which count from `begun`."""
+        self.progress = Progress(self.conn, self._clock, timeouts, begun)
+
     def send_now(self, data: bytes) -> int:
         """Send as much of `data`, a whole request, as the kernel takes at once, and return how much that was. Raise
         UpstreamError."""
@@ -112,7 +124,7 @@ class UpstreamConnection(ReadyCallback):
         self.request_sent = sent == len(data)
         return sent
 
-    async def send(self, data: bytes, progress: Progress, last: bool) -> None:
+    async def send(self, data: bytes, last: bool) -> None:
         """Send `data`, with which the request ends if it is the `last` of it. The upstream must take more of it by
         `progress.write_deadline`. Raise UpstreamError."""
         conn = self.conn
@@ -120,7 +132,7 @@ class UpstreamConnection(ReadyCallback):
             sent = conn.try_send(data)
             if sent < len(data):
                 while sent < len(data):
-                    await self._wait_writable(progress)
+                    await self._wait_writable()
                     sent += conn.send_ready(memoryview(data)[sent:])
                 # the next send may come much later
                 conn.set_write_deadline(INF)
@@ -148,13 +160,12 @@ class UpstreamConnection(ReadyCallback):
             raise _error_of(bad) from bad
         raise UpstreamError(Failure.MALFORMED, f"the upstream has sent more than {_INTERIM} interim responses")
 
-    async def receive_head(self, method: str, progress: Progress) -> Response:
+    async def receive_head(self, method: str) -> Response:
         """Receive what `next_head` returns. Raise UpstreamError; DeadlineExceeded at `progress.read_deadline`."""
         while True:
             response = self.next_head(method)
             if response is not None:
                 return response
-            progress.apply()
             await self._receive_more()
 
     def next_piece(self) -> bytes | None:
@@ -164,14 +175,13 @@ class UpstreamConnection(ReadyCallback):
         except BadResponse as bad:
             raise _error_of(bad) from bad
 
-    async def receive_piece(self, progress: Progress) -> bytes:
+    async def receive_piece(self) -> bytes:
         """Receive the next piece of the body, b"" at its end. Raise UpstreamError; DeadlineExceeded at
         `progress.read_deadline`."""
         while True:
             piece = self.next_piece()
             if piece is not None:
                 return piece
-            progress.apply()
             await self._receive_more()
 
     async def receive_raw(self) -> bytes:
@@ -275,9 +285,9 @@ class UpstreamConnection(ReadyCallback):
         self.unasked = bool(data)
         return data is None
 
-    async def _wait_writable(self, progress: Progress) -> None:
+    async def _wait_writable(self) -> None:
         """Wait until the upstream takes more. Raise DeadlineExceeded at `progress.write_deadline`."""
-        conn = self.conn
+        conn, progress = self.conn, self.progress
         since = progress.clock.now()
         while True:
             conn.set_write_deadline(progress.write_deadline(since))
@@ -289,7 +299,9 @@ class UpstreamConnection(ReadyCallback):
                     raise
 
     async def _receive_more(self) -> None:
-        """Receive bytes for the reader. Raise UpstreamError, also if the upstream ends in the middle of a response."""
+        """Receive bytes for the reader. Raise UpstreamError, also if the upstream ends in the middle of a response;
+        DeadlineExceeded at `progress.read_deadline`."""
+        self.progress.apply()
         self._feed(await self._receive())
 
     def _feed(self, data: bytes) -> None:

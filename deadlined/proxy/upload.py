@@ -11,23 +11,21 @@ from ..http import LAST_CHUNK, Exchange, chunk
 from ..runtime import Group, checkpoint, open_group, within
 from .connection import UpstreamConnection
 from .errors import UpstreamError, bare
-from .progress import Progress
 
 # pieces that have come already are joined until there are so many bytes
 _JOINED: Final = 64 * 1024
 
 
 class Upload:
-    """Sends `begun`, the head with what has come of the body, framed, and then the rest of the body. Notes in
-    `progress`, which says how fast the upstream must take it, when that has ended."""
+    """Sends `begun`, the head with what has come of the body, framed, and then the rest of the body. Notes in the
+    progress of the connection, which says how fast the upstream must take it, when that has ended."""
 
-    __slots__ = ("_begun", "_connection", "_exchange", "_progress", "_response_done", "_response_error", "error")
+    __slots__ = ("_begun", "_connection", "_exchange", "_response_done", "_response_error", "error")
 
-    def __init__(self, exchange: Exchange, connection: UpstreamConnection, begun: bytes, progress: Progress) -> None:
+    def __init__(self, exchange: Exchange, connection: UpstreamConnection, begun: bytes) -> None:
         self._exchange = exchange
         self._connection = connection
         self._begun = begun
-        self._progress = progress
         # why it could not be sent
         self.error: UpstreamError | None = None
         # what has become of the response that is awaited beside it: whether it is complete, or why there is none
@@ -65,7 +63,7 @@ class Upload:
             await self._send()
         except UpstreamError as error:
             self.error = bare(error)
-        self._progress.note_sent(refused=self.error is not None)
+        self._connection.progress.note_sent(refused=self.error is not None)
         if self._response_done:
             # the upstream has nothing to do any more, whatever the client has taken
             group.cancel()
@@ -75,11 +73,11 @@ class Upload:
         group.cancel()
 
     async def _send(self) -> None:
-        connection, progress = self._connection, self._progress
-        await connection.send(self._begun, progress, False)
+        connection = self._connection
+        await connection.send(self._begun, False)
         while not connection.request_sent:
             part, last = await self._next_part()
-            await connection.send(part, progress, last)
+            await connection.send(part, last)
             # a client that always has more must let others run
             await checkpoint()
 

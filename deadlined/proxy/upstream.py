@@ -131,7 +131,7 @@ class Upstream(ConnectionUser):
             detail = _NO_ADDRESS if error.errno == errno.EADDRNOTAVAIL else _NO_ANSWER
             raise UpstreamError(Failure.CONNECT, detail) from error
         self._connects += 1
-        return UpstreamConnection(conn)
+        return UpstreamConnection(conn, self._clock)
 
     def take_back(self, connection: UpstreamConnection, reuse: float) -> None:
         """Keep a connection for the next request, for `reuse` seconds, if it is reusable; reset it otherwise."""
