@@ -97,7 +97,7 @@ class ExchangeFacts:
         # nothing of the peer meanwhile
         self._sending = 0
         self._yielding = 0
-        # whose send was cancelled while it waited: NO_PIECE, a PIECE, the LAST
+        # what a send has given up that was cancelled while it waited: NO_PIECE, a PIECE, the LAST
         self._given_up: int = NO_PIECE
         # `let_sends_return` does not wait any more
         self._ends_listening = False
