@@ -47,9 +47,14 @@ def is_of_server(file: str) -> bool:
 
 def is_of_application(file: str) -> bool:
     """Return True for a file that is neither of the server, nor of the standard library, nor installed."""
-    if is_of_server(file) or file.startswith("<") or any(folder in file for folder in _INSTALLED):
+    if is_of_server(file) or file.startswith("<") or is_installed(file):
         return False
     return not file.startswith(_STANDARD)
+
+
+def is_installed(file: str) -> bool:
+    """Return True for a file of an installed package; where it is installed, this one is such a package, too."""
+    return any(folder in file for folder in _INSTALLED)
 
 
 def innermost(error: BaseException) -> BaseException:

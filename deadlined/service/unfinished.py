@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
+from types import FrameType
 
 from .style import harmless
-from .tracebacks import is_of_application, is_of_package
+from .tracebacks import is_installed, is_of_application, is_of_package
 
 # threads, processes or tasks that are named as what the end has waited for
 _NAMED = 10
@@ -40,11 +41,19 @@ def _is_joined(thread: threading.Thread) -> bool:
 
 
 def busy_place() -> str:
-    """Say where the main thread is in the application; "" if it is not there. A script that runs the server, as the
-    command is one, is not where it is."""
+    """Say where the main thread is in the application, or at the end of Python in an installed package, which has told
+    `atexit`; "" if it is in neither. A script that runs the server, as the command is one, is not where it is."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    installed = ""
     while frame is not None and not is_of_package(file := frame.f_code.co_filename):
         if is_of_application(file):
-            return f"; it is busy in {file}, line {frame.f_lineno}, in {frame.f_code.co_name}"
+            return _busy_in(frame)
+        if not installed and is_installed(file):
+            installed = _busy_in(frame)
         frame = frame.f_back
-    return ""
+    # below the server are also frames of an event loop that is installed
+    return installed if frame is None else ""
+
+
+def _busy_in(frame: FrameType) -> str:
+    return f"; it is busy in {frame.f_code.co_filename}, line {frame.f_lineno}, in {frame.f_code.co_name}"
