@@ -116,6 +116,7 @@ class Reloader:
                     if (config := self._start()) is not None:
                         return config
                 self._wait()
+            self._signals.ignore_stops()
         except BaseException:
             self._kill(signal.SIGTERM)
             raise
@@ -153,9 +154,9 @@ class Reloader:
             os.waitpid(self._watcher, 0)
         for unlink in self._unlinks:
             unlink()
-        signal.set_wakeup_fd(-1)
+        self._signals.release()
         self._selector.close()
-        for found in (*self._listening(), self._woken, self._waker, self._changes, self._theirs):
+        for found in (*self._listening(), self._changes, self._theirs):
             found.close()
 
     def _listening(self) -> list[socket.socket]:
