@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import itertools
+import random
 import struct
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,6 +124,8 @@ valid = st.one_of(
     st.builds(frame, st.just(BINARY), st.integers(0, MOST_OF_FRAME).map(bytes)),
     st.builds(frame, st.sampled_from([PING, PONG]), st.binary(max_size=125)),
     st.builds(lambda text: frame(TEXT, deflated(text.encode()), rsv=4), st.text(max_size=30)),
+    # more than a message may have, once it is inflated
+    st.just(frame(BINARY, deflated(bytes(MOST_OF_FRAME + 1)), rsv=4)),
     st.just(b"\x81\xfe\x00\x01\1\2\3\4\x60"),  # a length of 1 in two bytes
     st.just(b"\x82\xff" + struct.pack("!Q", 2) + b"\1\2\3\4\0\0"),
 )
@@ -234,7 +237,7 @@ def test_what_follows_an_invalid_text_is_not_read() -> None:
 
 
 def test_nothing_is_held_between_messages() -> None:
-    splitter = Splitter(ENDLESS)
+    splitter = Splitter(ENDLESS, False)
     for piece in (frame(BINARY, bytes(70_000)), frame(TEXT, b"a") + frame(PING, b"b" * 100)):
         splitter.put(piece)
         while splitter.next(False):
@@ -248,7 +251,7 @@ def test_nothing_is_held_between_messages() -> None:
 
 
 def test_an_announced_length_takes_no_memory() -> None:
-    splitter = Splitter(ENDLESS)
+    splitter = Splitter(ENDLESS, False)
     splitter.put(b"\x82\xff" + struct.pack("!Q", 1 << 62) + bytes(4) + b"abc")
     assert not splitter.next(False)
     kept: Any = splitter._payload
@@ -272,7 +275,11 @@ def test_a_message_is_sent_as_the_library_sends_it(message: str | bytes) -> None
         assert large is message
 
 
-@pytest.mark.parametrize("message", ["x" * 70_000, b"x" * 70_000, "a"])
+@pytest.mark.parametrize(
+    "message",
+    ["x" * 70_000, b"x" * 70_000, "a", random.Random(1).randbytes(70_000)],
+    ids=["text", "binary", "a", "noise"],
+)
 def test_a_message_is_compressed_if_that_was_agreed(message: str | bytes) -> None:
     library, frames = protocol_of(True), frames_of(protocol_of(True), True)
     for _ in range(2):
@@ -282,5 +289,6 @@ def test_a_message_is_compressed_if_that_was_agreed(message: str | bytes) -> Non
             library.send_binary(message)
         piece, large = frames.message(message)
         assert piece[0] & 0x40
-        assert ([piece], large) == (library.data_to_send(), b"")
+        assert [piece + large] == library.data_to_send()
+        assert bool(large) == (len(piece + large) > LARGE)
         assert frames.data_to_send() == []

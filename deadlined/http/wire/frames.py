@@ -6,8 +6,8 @@ Facts      `websockets` checks frames and closes as RFC 6455 wants it, and masks
 Hazard     A message in pieces of no bytes, or of one, must not take more memory than its bytes, nor last for ever. Text
            that is no UTF-8 must be noticed in the piece that breaks it.
 Answer     The pieces of a message are joined as they come, counted, and those of a text decoded for the check. A
-           message in one frame that is not compressed does not pass through `websockets` (`splitter.py`). While a
-           control frame passes, whose length the splitter has checked, the limits are lifted.
+           message in one frame does not pass through the protocol of `websockets` (`splitter.py`), only through its
+           compression. While a control frame passes, whose length the splitter has checked, the limits are lifted.
 Cost       A text in pieces is decoded twice.
 """
 
@@ -19,11 +19,15 @@ import sys
 from typing import Any, Final
 
 from websockets.datastructures import Headers  # type: ignore[import-not-found,unused-ignore]  # optional
-from websockets.exceptions import NegotiationError  # type: ignore[import-not-found,unused-ignore]
+from websockets.exceptions import (  # type: ignore[import-not-found,unused-ignore]
+    NegotiationError,
+    PayloadTooBig,
+    ProtocolError,
+)
 from websockets.extensions.permessage_deflate import (  # type: ignore[import-not-found,unused-ignore]
     ServerPerMessageDeflateFactory,
 )
-from websockets.frames import Opcode  # type: ignore[import-not-found,unused-ignore]
+from websockets.frames import Frame, Opcode  # type: ignore[import-not-found,unused-ignore]
 from websockets.http11 import Request as Handshake  # type: ignore[import-not-found,unused-ignore]
 from websockets.protocol import OPEN  # type: ignore[import-not-found,unused-ignore]
 from websockets.server import ServerProtocol  # type: ignore[import-not-found,unused-ignore]
@@ -77,8 +81,10 @@ class Frames:
     __slots__ = (
         "_accept",
         "_check",
+        "_compression",
         "_extensions",
         "_joined",
+        "_most",
         "_pieces",
         "_protocol",
         "_speaks",
@@ -93,7 +99,11 @@ class Frames:
         self._protocol: Any = protocol
         # the protocol may have something to send
         self._speaks: bool = False
-        self._splitter: Splitter = Splitter(most)
+        # the extension that compresses; None if none was agreed on
+        self._compression: Any = protocol.extensions[0] if protocol.extensions else None
+        # the bytes that a message in one frame may have once it is inflated; None for no limit
+        self._most: int | None = None if most == ENDLESS else most
+        self._splitter: Splitter = Splitter(most, self._compression is not None)
         # values of the 101's fields
         self._accept: str = accept
         self._extensions: str = extensions
@@ -143,7 +153,7 @@ class Frames:
                 self._hand_over(splitter.content, messages)
             elif kind == CONTROL:
                 self._hand_over_control(splitter.content, messages)
-            elif (message := self._whole(splitter.content, kind == TEXT)) is not None:
+            elif (message := self._single(splitter.content, kind == TEXT)) is not None:
                 messages.append(message)
             if self._ended:
                 splitter.discard()
@@ -197,14 +207,10 @@ class Frames:
         UnicodeEncodeError if it has a lone surrogate."""
         is_text = isinstance(message, str)
         payload = message.encode() if isinstance(message, str) else message
-        if self._extensions:
-            if is_text:
-                self._protocol.send_text(payload)
-            else:
-                self._protocol.send_binary(payload)
-            self._speaks = True
-            return b"".join(self.data_to_send()), b""
-        start = head(is_text, len(payload))
+        compression = self._compression
+        if compression is not None:
+            payload = bytes(compression.encode(_frame(is_text, payload)).data)
+        start = head(is_text, compression is not None, len(payload))
         return (start, payload) if len(payload) >= LARGE else (start + payload, b"")
 
     def ping(self) -> None:
@@ -264,6 +270,20 @@ class Frames:
         self._joined = None
         return self._whole(bytes(joined), self._check is not None)
 
+    def _single(self, data: bytes, is_text: bool) -> Message | None:
+        """Return the message of the splitter's `data`. None if it is refused, as the protocol refuses it."""
+        if not self._splitter.compressed:
+            return self._whole(data, is_text)
+        try:
+            frame = self._compression.decode(_frame(is_text, data, True), max_size=self._most)
+        except ProtocolError as error:
+            self._fail(1002, str(error))
+            return None
+        except PayloadTooBig as error:
+            self._fail(1009, str(error))
+            return None
+        return self._whole(frame.data, is_text)
+
     def _whole(self, data: Any, is_text: bool) -> Message | None:
         if not is_text:
             return bytes(data)
@@ -318,6 +338,11 @@ def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
     ]
     found = response.headers
     return Frames(protocol, found["Sec-WebSocket-Accept"], found.get("Sec-WebSocket-Extensions", ""), offered, most)
+
+
+def _frame(is_text: bool, data: bytes, compressed: bool = False) -> Any:
+    """Return a frame that is a whole message."""
+    return Frame(_IS_TEXT if is_text else _IS_BINARY, data, True, compressed)
 
 
 def _forget_tracebacks(error: Any) -> None:

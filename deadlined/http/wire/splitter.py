@@ -3,10 +3,10 @@
 Facts      Most messages come in one frame. It must be copied once, to unmask it. `websockets` copies it four times and
            runs a generator for each frame, which costs more than the system calls of an echo of 64 KiB.
 Hazard     Two parsers that disagree about where a frame ends would read one stream in two ways.
-Answer     This module reads only masked text and binary frames that are whole messages, without reserved bits and not
-           too long. All other frames go to `websockets`, which alone decides what is wrong with them: their bytes as
-           they come, once the frame's length is known. Control frames are told apart, because they are no part of a
-           message. All frames are counted.
+Answer     This module reads only masked text and binary frames that are whole messages and not too long, without
+           reserved bits but that of a compressed message, where compression was agreed on. All other frames go to
+           `websockets`, which alone decides what is wrong with them: their bytes as they come, once the frame's length
+           is known. Control frames are told apart, because they are no part of a message. All frames are counted.
 Cost       The heads of frames that go to `websockets` are read twice.
 """
 
@@ -30,6 +30,9 @@ ENDLESS: Final = 1 << 72
 _WHOLE_TEXT: Final = 0x81
 _WHOLE_BINARY: Final = 0x82
 
+# the reserved bit that says that a message is compressed (RFC 7692, 6)
+_COMPRESSED: Final = 0x40
+
 # the bit of the opcodes of control frames, and the bytes that one may have (RFC 6455, 5.5)
 _CONTROL_BIT: Final = 0x08
 _MOST_CONTROL: Final = 125
@@ -41,14 +44,30 @@ _SMALL: Final = 1024
 class Splitter:
     """Splits the bytes of one peer. After `put`, call `next` until it returns NOTHING.
 
-    `most`: the bytes that a message in one frame may have. `content`: the bytes that `next` has found. `count`: the
-    frames whose beginning was found since the last `put`.
+    `most`: the bytes that a message in one frame may have. `compression`: whether a message may be compressed.
+    `content`: the bytes that `next` has found; `compressed`: they are of a message that is. `count`: the frames whose
+    beginning was found since the last `put`.
     """
 
-    __slots__ = ("_at", "_data", "_kind", "_left", "_mask", "_missing", "_most", "_payload", "content", "count")
+    __slots__ = (
+        "_at",
+        "_data",
+        "_kind",
+        "_left",
+        "_mask",
+        "_missing",
+        "_most",
+        "_payload",
+        "_significant",
+        "compressed",
+        "content",
+        "count",
+    )
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, compression: bool) -> None:
         self._most: int = most
+        # the bits of a frame's first byte that tell whether it is a whole message
+        self._significant: int = 0xFF & ~_COMPRESSED if compression else 0xFF
         # received bytes, and the index of the first that `next` has not found. Between two puts: an incomplete head
         self._data: bytes = b""
         self._at: int = 0
@@ -61,6 +80,7 @@ class Splitter:
         # the kind of that message or of that frame
         self._kind: int = NOTHING
         self.content: bytes = b""
+        self.compressed: bool = False
         self.count: int = 0
 
     @property
@@ -92,7 +112,7 @@ class Splitter:
         kind = self._kind
         while end < size:
             first = data[end]
-            is_whole = first in (_WHOLE_TEXT, _WHOLE_BINARY)
+            is_whole = first & self._significant in (_WHOLE_TEXT, _WHOLE_BINARY)
             if is_whole and end > begin:
                 # hand over the frames before it first: they may begin or end a message in several frames, or be invalid
                 break
@@ -116,7 +136,8 @@ class Splitter:
         if start > size:
             return self._nothing(self._at)
         self.count += 1
-        kind = TEXT if first == _WHOLE_TEXT else BINARY
+        kind = TEXT if first & self._significant == _WHOLE_TEXT else BINARY
+        self.compressed = bool(first & _COMPRESSED)
         mask = data[start - 4 : start]
         end = start + length
         if end > size:
@@ -179,9 +200,9 @@ def measured(data: bytes, at: int) -> tuple[int, int]:
     return (at + 14, int.from_bytes(data[at + 2 : at + 10], "big")) if left >= 10 else (0, 0)
 
 
-def head(is_text: bool, length: int) -> bytes:
+def head(is_text: bool, compressed: bool, length: int) -> bytes:
     """Return the head of a frame that is a whole message of `length` bytes, unmasked."""
-    first = _WHOLE_TEXT if is_text else _WHOLE_BINARY
+    first = (_WHOLE_TEXT if is_text else _WHOLE_BINARY) | (_COMPRESSED if compressed else 0)
     if length < 126:
         return (first << 8 | length).to_bytes(2, "big")
     if length < 1 << 16:
