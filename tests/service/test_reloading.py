@@ -18,7 +18,7 @@ import pytest
 from deadlined.service.config import ServeConfig
 from deadlined.service.notify import Notifier
 from deadlined.service.reloading import Reloader
-from deadlined.service.signals import SAME_STOP
+from deadlined.service.signals import SAME_STOP, STOPS
 from tests.support.admin import admin_of
 from tests.support.command import (
     COMMAND,
@@ -379,6 +379,31 @@ def test_an_admin_listener_that_cannot_be_had_ends_the_parent_and_leaves_no_file
         port = other.getsockname()[1]
         assert_one_line(run("serve", *RELOAD, *where, "--admin", f"127.0.0.1:{port}", cwd=tmp_path), 3, "--admin")
     assert not (tmp_path / "socket").exists()
+
+
+LATE = """
+import os, selectors, signal, sys
+
+parent, late, close = os.getpid(), int(sys.argv.pop()), selectors.DefaultSelector.close
+
+def signal_and_close(selector):
+    if os.getpid() == parent:
+        os.kill(parent, late)
+    close(selector)
+
+selectors.DefaultSelector.close = signal_and_close
+from deadlined.__main__ import run
+run()
+"""
+
+
+@pytest.mark.parametrize("late", STOPS, ids=lambda number: number.name)
+def test_a_signal_as_the_parent_ends_changes_nothing(file: Path, tmp_path: Path, late: signal.Signals) -> None:
+    command = [COMMAND[0], "-c", LATE]
+    with launched("serve", *RELOAD, "--port", "0", str(int(late)), cwd=tmp_path, command=command) as started:
+        process = Process(started)
+        process.signal()
+        assert process.end() == (0, "")
 
 
 def test_a_process_that_cannot_be_forked_is_one_line_and_leaves_no_file(file: Path, tmp_path: Path) -> None:
