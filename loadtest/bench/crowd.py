@@ -30,13 +30,14 @@ STALLED = 30.0
 
 
 class Greeting(NamedTuple):
-    """What a connection sends before it is silent, and the status of the answer."""
+    """What a connection sends before it is silent, and what is answered: the status and the body."""
 
     request: bytes
     status: int
+    body: bytes = b""
 
 
-HELLO = Greeting(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 200)
+HELLO = Greeting(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 200, b"Hello, world!")
 
 _UPGRADE = (
     b"GET / HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
@@ -81,13 +82,15 @@ class Crowd(ExitStack):
     def receive(self, clients: Sequence[socket.socket]) -> None:
         """Read an answer from each connection. RuntimeError if it is another, or is cut; OSError if that stalls."""
         for client in clients:
-            answers = Answers()
+            answers, received = Answers(), b""
             while not answers.complete:
                 if not (data := client.recv(4096)):
                     raise RuntimeError("the server closed before it had answered")
                 answers.feed(data, 0.0)
-            if answers.status != self._greeting.status:
-                raise RuntimeError(f"something else is answered: {answers.status}")
+                received += data
+            body = received.partition(b"\r\n\r\n")[2]
+            if (answers.status, body) != (self._greeting.status, self._greeting.body):
+                raise RuntimeError(f"something else is answered: {answers.status}, {body[:200]!r}")
             self.answered[client] = time.monotonic()
 
     def open(self, number: int) -> None:

@@ -17,7 +17,7 @@ from ..report import RESULTS
 from ..servers import Server, attempts, deadlined_command, running
 from . import builds, client
 from .contest import Benchmark, Contestant, ContestantError, table
-from .crowd import HELLO, Crowd
+from .crowd import HELLO, Crowd, Greeting
 from .processes import SERVER_CORE
 from .web_servers import WORDS
 
@@ -44,6 +44,10 @@ class Case:
     @property
     def needs(self) -> tuple[str, ...]:
         return self.http, self.loop, *(() if self.app == "hello" else ("starlette",))
+
+    @property
+    def greeting(self) -> Greeting:
+        return HELLO if self.app == "hello" else HELLO._replace(body=b'{"message":"Hello, world!"}')
 
     @property
     def command(self) -> list[str]:
@@ -75,16 +79,16 @@ class Instructions(Benchmark):
         clock = client.compiled(client.SOURCES / "slow_clock.c", flags=("-shared", "-fPIC"))
         around = {**os.environ, **builds.environment(contestant), "PYTHONHASHSEED": "0", "LD_PRELOAD": str(clock)}
         with running([*callgrind, *asked.command], core=SERVER_CORE, environment=around, patience=PATIENCE) as server:
-            self._load(server, asked.connections)
+            self._load(server, asked)
         _, few, many = (_count(files / f"out.{mark}") for mark in (1, 2, 3))
         _, second, third = self.stated["runs"]
         return {"instructions": (many - few) / (third - second)}
 
-    def _load(self, server: Server, connections: int) -> None:
-        with Crowd(server.port) as crowd:
-            clients = crowd.connect(connections)
+    def _load(self, server: Server, asked: Case) -> None:
+        with Crowd(server.port, asked.greeting) as crowd:
+            clients = crowd.connect(asked.connections)
             for requests in self.stated["runs"]:
-                for _ in range(requests // connections):
+                for _ in range(requests // asked.connections):
                     _ask(server, crowd, clients)
                 _wait_until(server, psutil.STATUS_SLEEPING)
                 crowd.send(clients[:1], HELLO.request.replace(b"/", b"/mark", 1))

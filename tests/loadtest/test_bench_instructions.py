@@ -23,7 +23,7 @@ from loadtest.bench.instructions import Case, Instructions
 BENCHMARK = runner.load("instructions")
 OURS = builds.INSTALLED if COMPILED else builds.PURE
 
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\nHello, world!"
 
 
 @contextmanager
@@ -59,10 +59,11 @@ def test_an_answer_is_read_to_its_end(parts: tuple[bytes, ...]) -> None:
     ("answer", "said"),
     [
         (ANSWER.replace(b"200 OK", b"500 No"), "something else is answered: 500"),
+        (ANSWER.replace(b"Hello", b"Hallo"), "something else is answered: 200, b'Hallo, world!'"),
         (ANSWER[:-1], "closed before it had answered"),
         (b"", "closed before it had answered"),
     ],
-    ids=["500", "cut", "nothing"],
+    ids=["500", "body", "cut", "nothing"],
 )
 def test_any_other_answer_is_an_error(answer: bytes, said: str) -> None:
     with answering(answer) as port, pytest.raises(RuntimeError, match=said):
