@@ -6,19 +6,22 @@ of one script open. Any further message ends what is being done. All limits are 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from select import EPOLLIN
 from time import monotonic
 from typing import Any, TypeAlias
 
+from ..line import Line
 from ..loop import Loop
 from ..target import Target
 from .probe import Probe
-from .scripts import Script, Seen
+from .scripts import DOWN, Script, Seen
 
 # seconds between two starts, so that the server is not late for one because of another
 SPACING = 0.015
@@ -33,6 +36,9 @@ AGAIN = 1.0
 PASSING = 0.05
 # seconds for all of a crowd to connect
 STANDING = 5.0
+# seconds for a server that has ended a connection to take or refuse another
+KNOCKING = 1.0
+_REFUSED = os.strerror(errno.ECONNREFUSED)
 # connections that a crowd opens at most, as a multiple of those that it wants open
 REOPENED = 30
 
@@ -86,9 +92,16 @@ def follow(order: Watch, stopped: Callable[[int], bool] = lambda left: False) ->
     `stopped` is called now and then with the number of connections that are not over. Where there is no epoll
     (loop.py), a script that neither reads nor sends shows no end.
     """
-    loop, seen = Loop(), list[Seen]()
+    loop, seen, knocks = Loop(), list[Seen](), list[_Knock]()
     context = order.target.context()
-    probes = [Probe(script, order.target, context, loop, order.limit, seen.append) for script in order.scripts]
+
+    def ended(one: Seen) -> None:
+        if one.seconds is None:
+            seen.append(one)
+        else:
+            knocks.append(_Knock(one, order.target, loop, seen.append))
+
+    probes = [Probe(script, order.target, context, loop, order.limit, ended) for script in order.scripts]
     begun = reported = monotonic()
     for number, probe in enumerate(probes):
         loop.at(begun + number * SPACING, probe.start)
@@ -102,8 +115,39 @@ def follow(order: Watch, stopped: Callable[[int], bool] = lambda left: False) ->
     finally:
         for probe in probes:
             probe.stop(monotonic())
+        for knock in knocks:
+            knock.stop(monotonic())
         loop.close()
     return seen
+
+
+class _Knock(Line):
+    """A connection that is only opened, where the server has ended another: one that refuses it has ended itself.
+
+    `report` is called once, with what was seen of the other.
+    """
+
+    def __init__(self, seen: Seen, target: Target, loop: Loop, report: Callable[[Seen], object]) -> None:
+        super().__init__(target, None, loop)
+        self._seen = seen
+        self._report = report
+        self.later(monotonic() + KNOCKING, self.stop)
+        self.connect()
+
+    def stop(self, now: float) -> None:
+        """End it, unless it has ended, as one that was not refused."""
+        self.on_trouble("", now)
+
+    def on_open(self, now: float) -> None:
+        self.stop(now)
+
+    def on_events(self, mask: int, now: float, wrong: float) -> None:
+        """Do nothing: it is closed as soon as it is open."""
+
+    def on_trouble(self, kind: str, now: float) -> None:
+        if self._next is not None:  # it is not closed
+            self.close()
+            self._report(replace(self._seen, trouble=DOWN) if kind == _REFUSED else self._seen)
 
 
 class _Gathering:

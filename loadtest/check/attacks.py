@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from .kinds import OUTLIVED, SAME, Deadline, Kind, ended, measured, narrowed, none, of_dripped, of_stalled, same
-from .scripts import CLOSE, NEEDS, PRIMED, Seen
+from .scripts import CLOSE, DOWN, NEEDS, PRIMED, Seen
 
 # which part of what was seen is whose: the seen ones of an attack in one role
 Seen_ = Callable[[str, str], list[Seen]]
@@ -76,8 +76,8 @@ def crowded(name: str, attack: Attack) -> str:
 
 
 def deadlines(seen: Sequence[Seen]) -> dict[str, Deadline]:
-    """Return the deadline of each attack that was measured. Pure."""
-    found = {name: rule(_seen_of(seen)) for name, rule in _RULES.items()}
+    """Return the deadline of each attack that was measured, while the server was up. Pure."""
+    found = {name: rule(_seen_of(seen)) for name, rule in _RULES.items() if trouble(seen, name) != DOWN}
     return {name: deadline for name, deadline in found.items() if deadline.connections}
 
 
@@ -88,12 +88,14 @@ def _seen_of(seen: Sequence[Seen]) -> Seen_:
 def trouble(seen: Sequence[Seen], name: str) -> str:
     """Return why connections of an attack, or of one that it is judged by, could not be followed; "" if all could."""
     judged_by = {name} | NEEDS.get(name, set())
-    return next((one.trouble for one in seen if one.trouble and one.attack in judged_by), "")
+    found = [one.trouble for one in seen if one.trouble and one.attack in judged_by]
+    return DOWN if DOWN in found else next(iter(found), "")
 
 
 def unsure(seen: Sequence[Seen]) -> dict[str, tuple[float, float]]:
     """Return the attacks whose minimum rate lies between two that are not close, with these."""
-    found = {name: _RULES[name](_seen_of(seen)).min_rate for name in ("slow-header", "slow-body", "slow-read")}
+    of = deadlines(seen)
+    found = {name: of[name].min_rate for name in ("slow-header", "slow-body", "slow-read") if name in of}
     return {name: rates for name, rates in found.items() if rates and rates[1] > CLOSE * rates[0]}
 
 

@@ -30,7 +30,7 @@ from . import attacker
 from .attacks import ATTACKS, Attack, advice, crowded, deadlines, known, trouble, unsure
 from .grade import Honest, Outcome, Report, grade, held_verdict, verdict
 from .kinds import Deadline
-from .scripts import Facts, Script, Seen, closer, crowd, crowd_size, filler, fills, longest, scripts
+from .scripts import DOWN, Facts, Script, Seen, closer, crowd, crowd_size, filler, fills, longest, scripts
 
 # honest requests per second, the seconds that one may take, and the connections that they may need at once
 HONEST_RATE = 50.0
@@ -224,8 +224,9 @@ class Check(ExitStack):
         return True
 
     def attack(self) -> None:
-        """Let a crowd make each attack, and honest clients ask meanwhile."""
-        chosen = self._possible() if self._plan.connections else []
+        """Let a crowd make each attack, and honest clients ask meanwhile; after a restart, when the server is back."""
+        serves = self._recovered() if any(one.trouble == DOWN for one in self._seen) else True
+        chosen = self._possible() if self._plan.connections and serves else []
         for number, attack in enumerate(chosen):
             self._progress(f"{self._plan.connections} connections: {attack.name}", number, len(chosen))
             self._felt[attack.name] = self._under(attack)

@@ -68,6 +68,9 @@ _BODY = 1_000_000
 
 Close = Literal["fin", "rst", "response", "none"]
 
+# the trouble of a connection that a server has ended which then listened no more: its end tells of no deadline
+DOWN = "the server was down: it ended connections, and refused new ones"
+
 
 @dataclass(frozen=True)
 class Script:

@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -24,10 +24,12 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 from loadtest import target
 from loadtest.check import run as check_run
 from loadtest.check.grade import Honest
-from loadtest.check.scripts import Seen
+from loadtest.check.kinds import Deadline
+from loadtest.check.scripts import DOWN, Seen, scripts
 from loadtest.command import main
 from loadtest.crew import Child
 from loadtest.target import ForbiddenTargetError, resolve
+from loadtest.wire import Answers
 from tests.support.load_command import measuring
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
@@ -417,6 +419,38 @@ def test_a_server_that_dies_is_reported_not_raised() -> None:
         output, _ = process.communicate(timeout=50)
     assert process.returncode == 0, output
     assert "Traceback" not in output
+
+
+def test_a_server_that_restarts_shows_no_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = frozenset({"silent", "stalled-body"})
+    with ExitStack() as stack:
+        first = stack.enter_context(slow_server(Rule("none")))
+        plan = check_run.Plan(resolve(first.url), names, 100.0, 0)
+        check = stack.enter_context(check_run.Check(plan, lambda *_: None))
+        all_of_them = first.connections + len(scripts(check._facts, names))
+
+        def end() -> None:
+            first.wait_for(all_of_them)
+            first.stop()
+
+        ending = Thread(target=end)
+        ending.start()
+        check_run.collect([check])
+        ending.join()
+
+        def restarting(*arguments: Any) -> Answers:
+            monkeypatch.setattr(check_run, "ask", target.ask)
+            try:
+                return target.ask(*arguments)
+            finally:
+                stack.enter_context(slow_server(Rule("none"), port=first.port))
+
+        monkeypatch.setattr(check_run, "ask", restarting)
+        check.attack()
+        report = check.report()
+    assert report.gone == ""
+    assert [one.deadline for one in report.outcomes] == [Deadline()] * 2
+    assert [one.why for one in report.outcomes] == [f"not measured: {DOWN}"] * 2
 
 
 def test_a_refusal_that_honest_clients_do_not_get_in_calm_is_no_service() -> None:

@@ -57,10 +57,10 @@ class Rule:
 class SlowServer:
     """A server under a rule. `connections`: accepted so far; `requests`: answered so far."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, port: int = 0) -> None:
         self.connections = 0
         self.requests = 0
-        self.port = 0
+        self.port = port
         self.accepted = threading.Condition()
         self._rule = rule
         self._loop = asyncio.new_event_loop()
@@ -78,7 +78,7 @@ class SlowServer:
     def run(self, context: ssl.SSLContext | None, ready: threading.Event) -> None:
         asyncio.set_event_loop(self._loop)
         server = self._loop.run_until_complete(
-            asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=context, backlog=1000)
+            asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=context, backlog=1000)
         )
         self.port = server.sockets[0].getsockname()[1]
         ready.set()
@@ -191,9 +191,9 @@ class SlowServer:
 
 
 @contextmanager
-def slow_server(rule: Rule, context: ssl.SSLContext | None = None) -> Iterator[SlowServer]:
-    """Serve under a rule until the block ends."""
-    server, ready = SlowServer(rule), threading.Event()
+def slow_server(rule: Rule, context: ssl.SSLContext | None = None, port: int = 0) -> Iterator[SlowServer]:
+    """Serve under a rule until the block ends, on a free port unless one is given."""
+    server, ready = SlowServer(rule, port), threading.Event()
     thread = threading.Thread(target=server.run, args=(context, ready))
     thread.start()
     ready.wait()
