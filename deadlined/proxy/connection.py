@@ -279,7 +279,8 @@ class UpstreamConnection(ReadyCallback):
     def _has_nothing(self) -> bool:
         """Return True if the kernel has neither bytes nor an end. Bytes are `unasked`."""
         try:
-            data = self.conn.receive_ready()
+            # no more than tells: the poller calls this also where memory is short
+            data = self.conn.receive_ready(1)
         except (BrokenResourceError, ClosedResourceError):
             return False
         self.unasked = bool(data)

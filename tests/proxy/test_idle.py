@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 import pytest
 
+from deadlined import Conn
+from deadlined.net import race
+from deadlined.net.names import AddressInfo
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.http import GET, Client
 from tests.support.proxy import OK, POST, Guarded, Peer, guarding, problem
@@ -264,3 +270,41 @@ async def test_an_upstream_that_ends_an_idle_connection_is_trusted(loop: Loop) -
             await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].idle == 0)
             peer = await asks_again(guarded, client)
             assert guarded.proxy.statistics().upstreams[0].idle == 1
+
+
+class Scarce(socket.socket):
+    """A socket in a process that is short of memory: no large block can be had for what comes."""
+
+    short = False
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        if Scarce.short and size > 4096:
+            raise MemoryError
+        return super().recv(size, flags)
+
+
+@on_each_loop
+@pytest.mark.parametrize("noise", [b"HTTP/1.1 200 OK\r\n\r\n", b""], ids=["bytes", "end"])
+async def test_idle_connections_end_where_memory_is_short(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, noise: bytes
+) -> None:
+    """The poller calls for them: an error there would end the event loop of trio, and lose events on asyncio."""
+    before = race.connect
+
+    async def connect(address: AddressInfo, deadline: float) -> Conn:
+        conn = await before(address, deadline)
+        descriptor = os.dup(conn.socket.fileno())
+        conn.close()
+        return Conn(Scarce(fileno=descriptor))
+
+    monkeypatch.setattr(race, "connect", connect)
+    monkeypatch.setattr(Scarce, "short", False)
+    async with guarding(loop) as guarded:
+        _, peer = await guarded.used_once()
+        Scarce.short = True
+        if noise:
+            await peer.send(noise)
+        else:
+            await peer.conn.send_eof()
+        await guarded.site.until(lambda: guarded.proxy.statistics().upstreams[0].idle == 0)
+        Scarce.short = False
