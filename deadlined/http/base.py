@@ -166,11 +166,11 @@ class ConnectionBase(ConfiguredConnection):
     def loses_nothing(self) -> bool:
         """True before the first byte of a request, and once all of a response was sent whose handler has left: the rest
         of its body may still come, or the close be under way."""
-        if self._closing is not None:
-            return not self.output.size
-        if self._exchange is not None:
+        if self._exchange is not None and self._closing is None:
             return self.state == FINISHING and self._exchange.response == SENT
-        return self.phase is Phase.IDLE or (self.state in (HANDSHAKE, HEAD) and not self.reader.buffered)
+        if self.reason is not None:
+            return not self.output.size
+        return self._is_idle or (self.state in (HANDSHAKE, HEAD) and not self.reader.buffered)
 
     # implements ExchangeHost
 

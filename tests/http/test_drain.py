@@ -15,8 +15,9 @@ from deadlined import open_tcp_listeners, open_tcp_stream
 from deadlined.http import Exchange, HttpServer, Phase, Reason
 from deadlined.http.policy import IDLE_GRACE, REUSE_GRACE
 from deadlined.http.settings import Handler
+from deadlined.runtime import LOOPS, run
 from tests.support.handlers import HUGE, never, slow
-from tests.support.http import GET, LAST_GET, Client, Seen, Site, answer, hello, only, post, serving
+from tests.support.http import GET, LAST_GET, Client, Records, Seen, Site, answer, hello, only, post, serving
 from tests.support.net import LOCALHOST
 from tests.support.parsers import Choice
 
@@ -466,3 +467,25 @@ async def test_a_handler_that_reads_on_after_its_answer_is_cut(autojump_clock: M
         site.server.cut()
         await site.ended()
         assert site.server.was_cut
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_response_that_has_left_is_not_cut_before_its_close_begins(loop: str) -> None:
+    async def main() -> HttpServer:
+        def cut(_: object) -> None:
+            server.cut()
+
+        (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
+        client.connect(listener.socket.getsockname())
+        client.sendall(GET)
+        records = Records()
+        server = HttpServer(hello, timeouts=only(drain=30), observer=records)
+        records.request = cut  # type: ignore[assignment,method-assign]
+        server.shutdown()
+        await server.serve([listener])
+        return server
+
+    with socket.socket() as client:
+        server = run(loop, main)
+        assert client.recv(1000).endswith(b"hello")
+        assert not server.was_cut
