@@ -1,6 +1,6 @@
 """`receive` and `send` of an HTTP request.
 
-Facts      ASGI passes messages through `receive` and `send` (asgi.readthedocs.io, HTTP 2.4).
+Facts      ASGI passes messages through `receive` and `send` (asgi.readthedocs.io, HTTP 2.5).
 Hazard     An application may receive and send from different tasks, receive for ever to learn of a disconnect, send
            after the peer has gone, or send messages in the wrong order.
 Answer     One small object per request keeps the order. What the peer does becomes `http.disconnect`; what the

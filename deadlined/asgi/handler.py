@@ -1,6 +1,6 @@
 """An ASGI 3 application as a handler of exchanges.
 
-Facts      ASGI describes a request by a dictionary, the scope (asgi.readthedocs.io, HTTP 2.4), which an application may
+Facts      ASGI describes a request by a dictionary, the scope (asgi.readthedocs.io, HTTP 2.5), which an application may
            change.
 Answer     Each scope is a copy of one template. Without `cancel_on_disconnect` it is that of HTTP 2.3, in which a send
            after the disconnect does nothing.

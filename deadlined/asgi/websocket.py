@@ -1,4 +1,4 @@
-"""An ASGI 3 application as the handler of a websocket (asgi.readthedocs.io, WebSocket 2.4).
+"""An ASGI 3 application as the handler of a websocket (asgi.readthedocs.io, WebSocket 2.5).
 
 Facts      The application is called for the request, and accepts it, denies it with a response of HTTP, or closes.
            After the end `send` raises OSError; frameworks make an exception of their own of the disconnect.
