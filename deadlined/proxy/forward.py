@@ -36,7 +36,7 @@ class Forwarder(Responder):
         self._upgrade, lines = shared.lines(exchange)
         request = exchange.request
         self._head = request_head(request.method, request.path_and_query, (), lines)
-        # the upstreams that have failed
+        # the upstreams that have failed, or have closed an idle connection: they may be ending
         self._failed: list[Upstream] = []
         self._tries = 0
         # an upstream may have seen a try that has failed
@@ -106,7 +106,7 @@ class Forwarder(Responder):
     def _note_failure(self, upstream: Upstream, error: UpstreamError) -> None:
         error.upstream = str(upstream.address)
         self._fresh = error.stale
-        if not error.stale and upstream not in self._failed:
+        if upstream not in self._failed:
             self._failed.append(upstream)
 
     def _repeats(self, error: UpstreamError) -> bool:

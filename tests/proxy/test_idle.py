@@ -34,6 +34,25 @@ async def test_a_stale_idle_connection_is_replaced_and_is_nobodys_failure(loop: 
 
 
 @on_each_loop
+async def test_it_is_replaced_at_another_upstream_although_that_has_more_requests(loop: Loop) -> None:
+    """The process that had the connection may have ended with all of its requests, and has the fewest then."""
+    async with guarding(loop, 2) as guarded:
+        ending, other = guarded.upstreams
+        guarded.proxy.set_available(ending.address, False)
+        waiting = await guarded.site.connect()
+        await waiting.send(GET)
+        await (await other.accept()).head()
+        guarded.proxy.set_available(ending.address, True)
+        client, peer = await guarded.used_once()
+        await client.send(GET)
+        await peer.head()
+        peer.conn.abort()
+        await (await other.accept()).answer()
+        assert (await client.response()).status == 200
+        assert guarded.proxy.statistics().upstreams[0].failures == {}
+
+
+@on_each_loop
 @pytest.mark.parametrize("begun", [OK[:11], b"HTTP/1.1 103 Early Hints\r\n\r\n"], ids=["head", "interim"])
 @pytest.mark.parametrize("how", ["end", "reset"])
 async def test_a_connection_on_which_an_answer_has_begun_was_not_stale(loop: Loop, begun: bytes, how: str) -> None:
