@@ -30,7 +30,7 @@ def run() -> None:
         from .cli import main
 
         if serves:
-            from .service.output import guard_stderr
+            from .service.log.output import guard_stderr
 
             # a warning about the configuration that cannot be written must not keep the service from starting
             guard_stderr()

@@ -440,7 +440,7 @@ def test_the_checker_lets_downward_imports_pass(module: str, source: str) -> Non
         ("deadlined.net.conn", "from ..http import Timeouts"),
         ("deadlined.net.conn", "from .. import http"),
         ("deadlined.net.conn", "from .. import DeadlineExceeded"),
-        ("deadlined.net.conn", "import deadlined.service.logs"),
+        ("deadlined.net.conn", "import deadlined.service.log.logs"),
         ("deadlined.net.conn", "import deadlined"),
         ("deadlined.asgi", "from deadlined.proxy import pool"),
         ("deadlined.proxy.pool", "from ..asgi import AsgiHandler"),

@@ -10,8 +10,8 @@ import click
 
 from ..service import ServeConfig, StartupError
 from ..service.config import Resolution, Sources
-from ..service.style import Style, wants_colour
-from ..service.tracebacks import full
+from ..service.log.style import Style, wants_colour
+from ..service.log.tracebacks import full
 
 
 class WrongConfiguration(click.ClickException):

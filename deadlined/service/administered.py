@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .errors import WRONG_ARGUMENTS, StartupError
-from .logs import Log
+from .log.logs import Log
 from .overseer import Overseer
 from .rereading import Reloaded
 

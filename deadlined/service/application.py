@@ -18,10 +18,10 @@ from .content import Content, trusted_proxies
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .hints import LoopHint, hinting
 from .loading import absolute, load_app
-from .logs import Log
+from .log.logs import Log
+from .log.style import harmless
+from .log.tracebacks import cut, last_error, place, shown
 from .page import LivePage
-from .style import harmless
-from .tracebacks import cut, last_error, place, shown
 
 
 class Application(Content):

@@ -30,7 +30,7 @@ from .backoff import Backoff
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .file_limit import restore_file_limit
 from .last_resort import before_exit, forget
-from .logs import Log
+from .log.logs import Log
 from .parent_death import ending_with_parent
 from .place import Place
 from .signals import ending_of, signal_name

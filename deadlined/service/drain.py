@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..http import HttpServer
 from ..runtime import Event, current_time
 from .drain_report import DrainReport
-from .logs import Log
+from .log.logs import Log
 
 
 class ProcessDrain:

@@ -7,7 +7,7 @@ import math
 from ..http import HttpServer
 from ..runtime import current_time
 from ..timing import Timer, after_func
-from .logs import Log
+from .log.logs import Log
 
 # seconds between two lines
 PERIOD = 1.0

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from .logs import Log, Onlooker
+from .log.logs import Log, Onlooker
 
 # what the standard library, trio and aiohttp say, by the event loop that the call needs
 _NEEDS = {

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
-from .style import harmless
-from .tracebacks import innermost, is_of_server, message, place, shown
+from .log.style import harmless
+from .log.tracebacks import innermost, is_of_server, message, place, shown
 
 GIVE = "give it as package.module:app"
 

@@ -14,7 +14,7 @@ from ..runtime import protected_from_interrupts
 from .child import Child
 from .config import ServeConfig
 from .content import Content, trusted_proxies
-from .logs import Log
+from .log.logs import Log
 from .place import Place, place_in
 
 # the name of the upstream of `deadlined run` in the metrics

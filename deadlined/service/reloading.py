@@ -37,7 +37,7 @@ from .config import ServeConfig
 from .errors import CUT, FAILED, WRONG_ARGUMENTS, StartupError
 from .last_resort import MARGIN
 from .listening import open_sockets
-from .logs import Log
+from .log.logs import Log
 from .notify import Notifier
 from .parent_death import fork
 from .signals import ALWAYS_STOP, STOPS, SignalPipe, StopSignals

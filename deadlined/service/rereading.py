@@ -15,7 +15,7 @@ from .config import SETTINGS, ConfigurationError, ServeConfig, Sources, resolve
 from .config.changing import changes, merged
 from .config.kinds import printable
 from .errors import StartupError
-from .logs import Log
+from .log.logs import Log
 
 # the settings that name files
 _FILES: Final = tuple(setting.name for setting in SETTINGS.values() if setting.kind.name == "file")

@@ -27,7 +27,7 @@ from .garbage import GarbageWatch, tune_gc, watch_garbage
 from .hangup import Hangup
 from .link import Link, Orders
 from .listening import listen, url_of
-from .logs import enable_loggers
+from .log.logs import enable_loggers
 from .notify import Notifier
 from .rereading import Configuration, Reloaded, context_of, not_reloaded
 from .stalls import StallWatch

@@ -24,9 +24,9 @@ from .file_limit import raise_file_limit, require_file_limit
 from .hangup import Hangup
 from .link import Link
 from .listening import with_chosen_ports
-from .logs import Log, open_log
+from .log.logs import Log, open_log
+from .log.output import guard_standard_streams
 from .notify import Notifier, notifier
-from .output import guard_standard_streams
 from .rereading import Configuration, context_of, warn_of_validity
 from .running import Parent, Service, is_first
 from .signals import ignore_stops

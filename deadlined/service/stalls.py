@@ -31,7 +31,7 @@ from itertools import takewhile
 from types import CodeType, FrameType
 
 from ..runtime import Host
-from .logs import Log
+from .log.logs import Log
 from .waiting import at_once
 
 # checks of the loop per threshold: a block is noticed at most two checks after the threshold

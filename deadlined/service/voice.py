@@ -9,13 +9,13 @@ from typing import TextIO
 
 from .. import __version__
 from ..timing import after_func
-from .access import AccessLog, FailureLog
 from .config import ServeConfig
-from .entries import Layout
-from .greeting import Facts, parser_in_use
-from .logs import Log, reaches
-from .output import write_last_lines_to
-from .queries import WithoutQueries, leave_out_queries
+from .log.access import AccessLog, FailureLog
+from .log.entries import Layout
+from .log.greeting import Facts, parser_in_use
+from .log.logs import Log, reaches
+from .log.output import write_last_lines_to
+from .log.queries import WithoutQueries, leave_out_queries
 
 
 @dataclass(frozen=True)

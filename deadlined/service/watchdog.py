@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 from ..timing import Timer, after_func
 from .frames import ASK
-from .logs import Log
+from .log.logs import Log
 from .notify import AGAIN, Notifier
 from .overseer import Overseer
 from .silence import Awake, Verdict, period_of

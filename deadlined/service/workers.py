@@ -36,7 +36,7 @@ from .frames import CONFIGURE, LEAVING, READY, STOP, TELL
 from .last_block import LastBlock
 from .last_resort import MARGIN
 from .link import Link
-from .logs import Log
+from .log.logs import Log
 from .notify import Notifier
 from .overseer import Controls, Overseer
 from .parent_death import fork

@@ -12,8 +12,8 @@ from ... import __version__
 from ...net.inheritance import closed_in_children
 from ...runtime import open_group, run
 from ...timers import COMPILED
-from ..greeting import parser_in_use
-from ..logs import Log
+from ..log.greeting import parser_in_use
+from ..log.logs import Log
 from .address import AdminSockets
 from .listener import AdminListener
 from .remote import RemoteService

@@ -19,7 +19,7 @@ from contextlib import suppress
 
 from ...http import HttpServer, Limits, Timeouts
 from ...net import Conn, Listener
-from ..logs import Log
+from ..log.logs import Log
 from .address import AdminSockets
 from .handler import AdminHandler
 from .replies import problem

@@ -23,7 +23,7 @@ import msgspec
 
 from ..channel import Channel
 from ..frames import ASK, CONFIGURE, TELL
-from ..logs import Log
+from ..log.logs import Log
 from ..overseer import Controls, Overseer, Send
 from .address import AdminSockets
 from .hub import Hub

@@ -17,7 +17,7 @@ from ...proxy import Address, ProxyLimits, ProxyTimeouts
 from ...runtime import LOOPS
 from ...timers import SCHEMES
 from ..certificates import CLIENT_CERTIFICATES, VERSIONS
-from ..logs import ACCESS_LOG_LINES, FORMATS, LEVELS
+from ..log.logs import ACCESS_LOG_LINES, FORMATS, LEVELS
 from . import binds, fields
 from .groups import (
     ADMIN,

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from deadlined.service.access import DELAY
-from deadlined.service.output import open_stream
+from deadlined.service.log.access import DELAY
+from deadlined.service.log.output import open_stream
 from tests.support.command import APPS, COMMAND, PATIENCE, launched
 from tests.support.load import Load
 

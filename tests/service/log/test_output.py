@@ -18,9 +18,9 @@ from typing import Any, TextIO
 
 import pytest
 
-from deadlined.service.access import MANY as RECORDS
-from deadlined.service.output import PATIENCE as LINE_PATIENCE
-from deadlined.service.output import count_losses_anew, open_stream, plain_notice, write_last_lines_to
+from deadlined.service.log.access import MANY as RECORDS
+from deadlined.service.log.output import PATIENCE as LINE_PATIENCE
+from deadlined.service.log.output import count_losses_anew, open_stream, plain_notice, write_last_lines_to
 from tests.support.command import COMMAND, PATIENCE, launched, read_all
 
 APPS = """

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from .. import __version__
-from ..http import Timeouts
-from ..timers import COMPILED
+from ... import __version__
+from ...http import Timeouts
+from ...timers import COMPILED
 from .figures import count_text, size_text, time_text
 from .style import Style, harmless
 

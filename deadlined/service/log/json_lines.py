@@ -17,7 +17,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from pathlib import PurePath
 from uuid import UUID
 
-from ..http import ConnectionRecord, RequestRecord
+from ...http import ConnectionRecord, RequestRecord
 from .entries import OURS, Entry, repr_of
 from .greeting import Facts
 from .severity import connection_failed, request_failed

@@ -3,7 +3,7 @@ request."""
 
 from __future__ import annotations
 
-from ..http import RULES, ConnectionRecord, Phase, Reason, Refusal, RequestRecord
+from ...http import RULES, ConnectionRecord, Phase, Reason, Refusal, RequestRecord
 from .figures import size_text, time_text
 from .severity import is_raw, is_silent, told_by_request
 from .style import Style, harmless, value_text

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import deadlined
-from deadlined.service.json_lines import JsonLines
-from deadlined.service.queries import _FILTER, _LOGGERS, WithoutQueries, leave_out_queries
-from deadlined.service.style import Style
-from deadlined.service.text_lines import TextLines
-from tests.service.test_access import REQUEST
+from deadlined.service.log.json_lines import JsonLines
+from deadlined.service.log.queries import _FILTER, _LOGGERS, WithoutQueries, leave_out_queries
+from deadlined.service.log.style import Style
+from deadlined.service.log.text_lines import TextLines
+from tests.service.log.test_access import REQUEST
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from deadlined.service.style import Style, harmless, wants_colour
+from deadlined.service.log.style import Style, harmless, wants_colour
 
 
 class Terminal(io.StringIO):

@@ -10,7 +10,7 @@ import logging
 import re
 from dataclasses import replace
 
-from ..http import ConnectionRecord, RequestRecord
+from ...http import ConnectionRecord, RequestRecord
 from .entries import Entry, Layout
 from .greeting import Facts
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..http import ConnectionRecord, RequestRecord
+from ...http import ConnectionRecord, RequestRecord
 from .greeting import Facts
 
 # the logger of the server's own events

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from deadlined.service.entries import Layout
 from deadlined.service.hints import LoopHint
-from deadlined.service.json_lines import JsonLines
-from deadlined.service.logs import Log, choose_layout, configure, enable_loggers
-from deadlined.service.text_lines import TextLines
+from deadlined.service.log.entries import Layout
+from deadlined.service.log.json_lines import JsonLines
+from deadlined.service.log.logs import Log, choose_layout, configure, enable_loggers
+from deadlined.service.log.text_lines import TextLines
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)

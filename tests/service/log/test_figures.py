@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from deadlined.service.figures import count_text, size_text, time_text
+from deadlined.service.log.figures import count_text, size_text, time_text
 
 
 @pytest.mark.parametrize(

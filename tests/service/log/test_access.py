@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from deadlined.http import ConnectionRecord, Phase, Reason, Refusal, RequestRecord
-from deadlined.service.access import DELAY, MANY, AccessLog, FailureLog
-from deadlined.service.entries import Layout
-from deadlined.service.json_lines import JsonLines
-from deadlined.service.style import Style
-from deadlined.service.text_lines import TextLines
+from deadlined.service.log.access import DELAY, MANY, AccessLog, FailureLog
+from deadlined.service.log.entries import Layout
+from deadlined.service.log.json_lines import JsonLines
+from deadlined.service.log.style import Style
+from deadlined.service.log.text_lines import TextLines
 
 REQUEST = RequestRecord(
     peer="127.0.0.1:5000",
@@ -180,7 +180,7 @@ def test_nothing_that_a_client_sends_can_make_a_line_of_its_own(text: str) -> No
 
 
 def test_the_document_names_every_field_in_its_order() -> None:
-    document = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    document = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
     first = re.findall(r"^\| `(\w+)` \|", document[document.index("| field |") :], re.MULTILINE)[:6]
     request = changed(reason=Reason.DONE, refused=Refusal.QUEUE_FULL, fields=(("referer", "x"),))
     for record in (request, CONNECTION):

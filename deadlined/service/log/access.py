@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from ..http import ConnectionRecord, RequestRecord
+from ...http import ConnectionRecord, RequestRecord
 from .entries import Layout
 from .severity import connection_failed, request_failed
 
@@ -29,7 +29,7 @@ Later = Callable[[float, Callable[[], object]], object]
 class AccessLog:
     """An observer of the HTTP server. `later(seconds, function)` must call the function once, after `seconds`.
 
-    Raises what writing to `stream` raises; a stream of `deadlined.service.output` raises nothing.
+    Raises what writing to `stream` raises; a stream of `deadlined.service.log.output` raises nothing.
     """
 
     def __init__(self, stream: TextIO, later: Later, layout: Layout) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from traceback import FrameSummary
 from typing import Literal
 
-_OURS = str(Path(__file__).parents[1])
+_OURS = str(Path(__file__).parents[2])
 _STANDARD = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _IMPORTING = ("<frozen importlib", "<frozen runpy", "<frozen zipimport")

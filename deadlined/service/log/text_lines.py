@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from ..http import ConnectionRecord, RequestRecord
+from ...http import ConnectionRecord, RequestRecord
 from .entries import OURS, Entry, repr_of
 from .greeting import Facts, screen
 from .style import Style, harmless, value_text

@@ -5,7 +5,7 @@ Of the two lines about one failure, that of the request and that of its connecti
 
 from __future__ import annotations
 
-from ..http import ConnectionRecord, Phase, Reason, RequestRecord
+from ...http import ConnectionRecord, Phase, Reason, RequestRecord
 
 # what a deadline has cut, and failures on this side. What a client does wrong, or does not wait for, is neither
 _FAILURES = frozenset(

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from deadlined.http import ConnectionRecord, Phase, Reason, RequestRecord, Timeouts
-from deadlined.service.entries import entry_of, own_entry
-from deadlined.service.greeting import Facts, screen
-from deadlined.service.style import Style
-from deadlined.service.text_access import _CUT, _ENDED
-from deadlined.service.text_lines import TextLines
-from tests.service.test_access import CONNECTION, REQUEST
+from deadlined.service.log.entries import entry_of, own_entry
+from deadlined.service.log.greeting import Facts, screen
+from deadlined.service.log.style import Style
+from deadlined.service.log.text_access import _CUT, _ENDED
+from deadlined.service.log.text_lines import TextLines
+from tests.service.log.test_access import CONNECTION, REQUEST
 
 TIME = r"\d\d:\d\d:\d\d\.\d{3}"
 

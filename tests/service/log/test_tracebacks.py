@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import deadlined
-from deadlined.service.tracebacks import cut, cut_stack, full, innermost, last_error, message, place, shown
+from deadlined.service.log.tracebacks import cut, cut_stack, full, innermost, last_error, message, place, shown
 
 SERVER = f"""\
   File "{Path(deadlined.__file__).parent}/http/worker.py", line 10, in run
