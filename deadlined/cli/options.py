@@ -10,7 +10,7 @@ import click
 
 from ..service.config import GROUPS, RUN, SERVE, SETTINGS, ConfigurationError, Resolution, Setting, Sources, resolve
 from ..service.config.kinds import Flag, Kind, Program, Words
-from ..service.notify import inherited_sockets
+from ..service.process.notify import inherited_sockets
 from .foreign import unused_variables
 from .outcome import WrongConfiguration
 

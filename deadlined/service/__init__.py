@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .allocator import keep_freed_memory
 from .config import ServeConfig, Sources
 from .errors import StartupError
-from .garbage import tune_gc
+from .process.allocator import keep_freed_memory
+from .process.garbage import tune_gc
 
 __all__ = ["ServeConfig", "StartupError", "keep_freed_memory", "serve", "tune_gc"]
 

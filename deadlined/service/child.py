@@ -26,14 +26,14 @@ from itertools import count
 from ..asgi.lifespan import LEAST_GRACE
 from ..runtime import current_time
 from ..timing import sleep
-from .backoff import Backoff
 from .errors import FAILED, WRONG_ARGUMENTS, StartupError
-from .file_limit import restore_file_limit
-from .last_resort import before_exit, forget
 from .log.logs import Log
-from .parent_death import ending_with_parent
 from .place import Place
-from .signals import ending_of, signal_name
+from .process.backoff import Backoff
+from .process.file_limit import restore_file_limit
+from .process.last_resort import before_exit, forget
+from .process.parent_death import ending_with_parent
+from .process.signals import ending_of, signal_name
 
 # seconds between two tests whether it accepts connections, or has ended
 INTERVAL = 0.05

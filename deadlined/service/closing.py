@@ -15,7 +15,7 @@ from typing import Final
 from ..runtime import Event
 from .content import Content
 from .drain import ProcessDrain
-from .last_resort import MARGIN
+from .process.last_resort import MARGIN
 
 # seconds after the drain's deadline; as many are left then for the end of the content
 OVERDUE: Final = MARGIN / 2

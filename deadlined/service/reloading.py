@@ -35,13 +35,13 @@ import msgspec
 from .administered import bind_admin
 from .config import ServeConfig
 from .errors import CUT, FAILED, WRONG_ARGUMENTS, StartupError
-from .last_resort import MARGIN
 from .listening import open_sockets
 from .log.logs import Log
-from .notify import Notifier
-from .parent_death import fork
-from .signals import ALWAYS_STOP, STOPS, SignalPipe, StopSignals
-from .waiting import at_once
+from .process.last_resort import MARGIN
+from .process.notify import Notifier
+from .process.parent_death import fork
+from .process.signals import ALWAYS_STOP, STOPS, SignalPipe, StopSignals
+from .process.waiting import at_once
 from .watching import CHANGED, LONGEST, watch
 
 if TYPE_CHECKING:

@@ -16,21 +16,21 @@ from ..net.inheritance import closed_in_children
 from ..runtime import checkpoint, current_host, current_time, open_group
 from .accepting import Accepting
 from .administered import local_service
-from .allocator import keep_freed_memory
 from .closing import Closing
 from .config import ServeConfig
 from .config.changing import apply
 from .content import Content
 from .drain import ProcessDrain
 from .errors import CUT, StartupError
-from .garbage import GarbageWatch, tune_gc, watch_garbage
-from .hangup import Hangup
 from .link import Link, Orders
 from .listening import listen, url_of
 from .log.logs import enable_loggers
-from .notify import Notifier
+from .process.allocator import keep_freed_memory
+from .process.garbage import GarbageWatch, tune_gc, watch_garbage
+from .process.hangup import Hangup
+from .process.notify import Notifier
+from .process.stalls import StallWatch
 from .rereading import Configuration, Reloaded, context_of, not_reloaded
-from .stalls import StallWatch
 from .starting import Starting
 from .stopping import Stopper, reuse_grace
 from .voice import Voice

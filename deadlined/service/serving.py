@@ -20,16 +20,16 @@ from .config.checking import wrong_values
 from .config.conflicts import conflicts
 from .content import Content
 from .errors import WRONG_ARGUMENTS, StartupError, cannot_start
-from .file_limit import raise_file_limit, require_file_limit
-from .hangup import Hangup
 from .link import Link
 from .listening import with_chosen_ports
 from .log.logs import Log, open_log
 from .log.output import guard_standard_streams
-from .notify import Notifier, notifier
+from .process.file_limit import raise_file_limit, require_file_limit
+from .process.hangup import Hangup
+from .process.notify import Notifier, notifier
+from .process.signals import ignore_stops
 from .rereading import Configuration, context_of, warn_of_validity
 from .running import Parent, Service, is_first
-from .signals import ignore_stops
 from .starting import Starting
 from .voice import Voice, voice_of
 

@@ -21,8 +21,8 @@ from collections.abc import Iterable
 from ..timing import Timer, after_func
 from .frames import ASK
 from .log.logs import Log
-from .notify import AGAIN, Notifier
 from .overseer import Overseer
+from .process.notify import AGAIN, Notifier
 from .silence import Awake, Verdict, period_of
 from .worker_process import WorkerProcess
 

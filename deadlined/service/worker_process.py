@@ -14,8 +14,8 @@ from .accepting import change
 from .channel import Channel
 from .frames import ACCEPT, END
 from .last_block import LastBlock
-from .last_resort import MARGIN
-from .signals import ending_of
+from .process.last_resort import MARGIN
+from .process.signals import ending_of
 from .silence import Silence
 
 

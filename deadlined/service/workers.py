@@ -28,23 +28,23 @@ import msgspec
 
 from ..terminal import START
 from . import rolling
-from .backoff import Backoff
 from .channel import Channel
 from .config.changing import encode
 from .errors import CUT, FAILED, StartupError, before_serving, worse
 from .frames import CONFIGURE, LEAVING, READY, STOP, TELL
 from .last_block import LastBlock
-from .last_resort import MARGIN
 from .link import Link
 from .log.logs import Log
-from .notify import Notifier
 from .overseer import Controls, Overseer
-from .parent_death import fork
+from .process.backoff import Backoff
+from .process.last_resort import MARGIN
+from .process.notify import Notifier
+from .process.parent_death import fork
+from .process.signals import ALWAYS_STOP, SignalPipe, StopSignals
+from .process.waiting import at_once
 from .rereading import Configuration, Reloaded, not_reloaded
 from .rolling import Change, Rolling
-from .signals import ALWAYS_STOP, SignalPipe, StopSignals
 from .slots import Slots
-from .waiting import at_once
 from .watchdog import SupervisorWatchdog
 from .worker_process import WorkerProcess
 

@@ -21,8 +21,8 @@ from deadlined.runtime import LOOPS, Event, current_time, open_group
 from deadlined.runtime import run as run_loop
 from deadlined.service.child import TRIES, Child
 from deadlined.service.errors import StartupError
-from deadlined.service.file_limit import raise_file_limit
 from deadlined.service.place import Place, place_in
+from deadlined.service.process.file_limit import raise_file_limit
 from tests.service.guards import ending
 from tests.support.command import PATIENCE, environment
 from tests.support.limits import low_file_limit
@@ -297,7 +297,7 @@ def test_a_process_that_ends_without_its_event_loop_takes_it_along() -> None:
 import sys
 from deadlined.runtime import run
 from deadlined.service.child import Child
-from deadlined.service.last_resort import exit_now
+from deadlined.service.process.last_resort import exit_now
 from deadlined.service.place import place_in
 command = {server(signalled="pass")!r}
 place = place_in(command)

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from deadlined.service.config import ServeConfig
-from deadlined.service.notify import Notifier
+from deadlined.service.process.notify import Notifier
+from deadlined.service.process.signals import SAME_STOP, STOPS
 from deadlined.service.reloading import Reloader
-from deadlined.service.signals import SAME_STOP, STOPS
 from tests.support.admin import admin_of
 from tests.support.command import (
     COMMAND,

@@ -20,9 +20,9 @@ import pytest
 
 from deadlined.runtime import LOOPS, Event, call_soon, open_group
 from deadlined.runtime import run as run_loop
-from deadlined.service.children import children_get
 from deadlined.service.errors import before_serving
-from deadlined.service.signals import SAME_STOP, STOPS, ignore_stops
+from deadlined.service.process.children import children_get
+from deadlined.service.process.signals import SAME_STOP, STOPS, ignore_stops
 from deadlined.service.starting import Starting, replaced_by
 from tests.support.command import COMMAND, Process, launched, rest_of, run, wait_until_starting
 from tests.support.runtime import forks

@@ -12,9 +12,9 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from deadlined.http import REUSE_GRACE
-from deadlined.service.hangup import Hangup
-from deadlined.service.last_resort import MARGIN
-from deadlined.service.signals import SAME_STOP
+from deadlined.service.process.hangup import Hangup
+from deadlined.service.process.last_resort import MARGIN
+from deadlined.service.process.signals import SAME_STOP
 from deadlined.service.stopping import EXIT_GRACE, REPLACED_GRACE, Stopper, reuse_grace
 
 

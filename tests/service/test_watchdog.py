@@ -12,8 +12,8 @@ import pytest
 from deadlined.service.channel import Channel
 from deadlined.service.frames import ASK
 from deadlined.service.last_block import LastBlock
-from deadlined.service.notify import Notifier
 from deadlined.service.overseer import Overseer
+from deadlined.service.process.notify import Notifier
 from deadlined.service.watchdog import SupervisorWatchdog
 from deadlined.service.worker_process import WorkerProcess
 

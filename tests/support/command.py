@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from deadlined.service.signals import SAME_STOP
+from deadlined.service.process.signals import SAME_STOP
 
 COMMAND = [sys.executable, "-m", "deadlined"]
 PATIENCE = 30.0

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from deadlined.service.config import SETTINGS
-from deadlined.service.last_resort import MARGIN
+from deadlined.service.process.last_resort import MARGIN
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -6,7 +6,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deadlined.service import file_limit
+from deadlined.service.process import file_limit
 
 
 @contextmanager

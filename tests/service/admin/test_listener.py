@@ -15,7 +15,7 @@ from deadlined.service.admin.address import open_admin
 from deadlined.service.admin.listener import MOST
 from deadlined.service.admin.picture import MOST_SHOWN, Picture, Question
 from deadlined.service.admin.service import Service
-from deadlined.service.last_resort import MARGIN
+from deadlined.service.process.last_resort import MARGIN
 from tests.support.admin import Asker, Still, answer, asking, everything, local, parsed, picture, samples
 from tests.support.http import Site, only, serving
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deadlined.service.backoff import LONG_LIFE, Backoff
+from deadlined.service.process.backoff import LONG_LIFE, Backoff
 
 
 def test_the_first_death_delays_its_replacement_by_a_tenth_of_a_second_at_most() -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from ..terminal import START, may_not_write
+from ...terminal import START, may_not_write
 
 # the signals that ask a process to stop in any case; SIGHUP may also ask it to read its configuration (`hangup.py`)
 ALWAYS_STOP = (signal.SIGTERM, signal.SIGINT)

@@ -30,8 +30,8 @@ from enum import Enum
 from itertools import takewhile
 from types import CodeType, FrameType
 
-from ..runtime import Host
-from .log.logs import Log
+from ...runtime import Host
+from ..log.logs import Log
 from .waiting import at_once
 
 # checks of the loop per threshold: a block is noticed at most two checks after the threshold

@@ -14,7 +14,7 @@ import resource
 from contextlib import suppress
 from typing import Final
 
-from .errors import StartupError
+from ..errors import StartupError
 
 # The least limit with which a server is begun: an event loop, its pipes and the sockets of a service are about 20, and
 # what fails without a descriptor in their making names no limit; libuv even aborts the process

@@ -16,7 +16,7 @@ import pytest
 
 from deadlined import Timer
 from deadlined.runtime import LOOPS, current_host, run
-from deadlined.service.stalls import Pulse, StallWatch, Step
+from deadlined.service.process.stalls import Pulse, StallWatch, Step
 from tests.support.command import Starter, assert_one_line
 from tests.support.command import run as run_command
 from tests.support.on_loops import PATIENCE

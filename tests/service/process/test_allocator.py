@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reaso
 PROGRAM = """
 import ctypes, os, sys
 from pathlib import Path
-from deadlined.service.allocator import keep_freed_memory, trimmer
+from deadlined.service.process.allocator import keep_freed_memory, trimmer
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -15,8 +15,8 @@ import pytest
 
 from deadlined import after_func
 from deadlined.runtime import LOOPS
-from deadlined.service import garbage
-from deadlined.service.garbage import AFTER, EVERY, GROWTH, PERIOD, SHARE, GarbageWatch, tune_gc, watch_garbage
+from deadlined.service.process import garbage
+from deadlined.service.process.garbage import AFTER, EVERY, GROWTH, PERIOD, SHARE, GarbageWatch, tune_gc, watch_garbage
 from tests.support.command import PATIENCE, Starter
 
 MB = 1_000_000

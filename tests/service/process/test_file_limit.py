@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deadlined.service.file_limit import raise_file_limit, restore_file_limit
+from deadlined.service.process.file_limit import raise_file_limit, restore_file_limit
 from tests.support.limits import low_file_limit
 
 LOW = 256

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from deadlined.service.signals import SAME_STOP, SignalPipe, StopSignals
+from deadlined.service.process.signals import SAME_STOP, SignalPipe, StopSignals
 from tests.support.command import Starter, read_all
 
 # more than a socket keeps bytes

@@ -6,8 +6,8 @@ import sys
 import threading
 from types import FrameType
 
-from .log.style import harmless
-from .log.tracebacks import is_installed, is_of_application, is_of_package
+from ..log.style import harmless
+from ..log.tracebacks import is_installed, is_of_application, is_of_package
 
 # threads, processes or tasks that are named as what the end has waited for
 _NAMED = 10

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from ..timing import after_func
+from ...timing import after_func
 from .allocator import trimmer
 
 _Request = TypeVar("_Request")

@@ -20,7 +20,7 @@ import socket
 import time
 from collections.abc import Callable, MutableMapping
 
-from ..net.errors import SHORTAGES
+from ...net.errors import SHORTAGES
 
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from ..terminal import START
+from ...terminal import START
 
 
 class Hangup:

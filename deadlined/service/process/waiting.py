@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..poll.port import MAX_WAIT
+from ...poll.port import MAX_WAIT
 
 
 def at_once(seconds: float) -> float:
