@@ -59,7 +59,7 @@ INTEGRATION = (
     "tests/service/test_rolling_under_load.py",
     "tests/service/test_starting.py",
     "tests/service/test_terminal.py",
-    "tests/service/test_tls_clients.py",
+    "tests/service/tls/test_tls_clients.py",
     "tests/service/test_workers.py",
     "tests/test_cli.py",
     "tests/test_documented_tests.py",

@@ -16,8 +16,8 @@ from ...http import PARSERS, Limits, Route, Timeouts
 from ...proxy import Address, ProxyLimits, ProxyTimeouts
 from ...runtime import LOOPS
 from ...timers import SCHEMES
-from ..certificates import CLIENT_CERTIFICATES, VERSIONS
 from ..log.logs import ACCESS_LOG_LINES, FORMATS, LEVELS
+from ..tls.certificates import CLIENT_CERTIFICATES, VERSIONS
 from . import binds, fields
 from .groups import (
     ADMIN,

@@ -10,8 +10,8 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from deadlined.service.certificates import server_context
 from deadlined.service.errors import WRONG_ARGUMENTS, StartupError
+from deadlined.service.tls.certificates import server_context
 from tests.support.command import run
 from tests.support.revoked import revoked
 
@@ -166,7 +166,7 @@ def test_a_file_that_is_removed_between_our_look_and_that_of_openssl_is_one_line
             Path(file).unlink()
         return content
 
-    monkeypatch.setattr("deadlined.service.certificates._read", read_and_remove)
+    monkeypatch.setattr("deadlined.service.tls.certificates._read", read_and_remove)
     with pytest.raises(StartupError, match=r"--certfile .*cert\.pem: .* changed while it was loaded: No such file"):
         server_context(**in_directory(tmp_path, options))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from deadlined.service.validity import Validity, validities, warning, warning_of_lists
+from deadlined.service.tls.validity import Validity, validities, warning, warning_of_lists
 from tests.support.command import Starter
 from tests.support.revoked import revoked
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from ..http.certificate import VALIDITY, Element, elements, parts_of
+from ...http.certificate import VALIDITY, Element, elements, parts_of
 
 # of a certificate that is about to expire; Let's Encrypt renews 30 days before
 SOON: Final = timedelta(days=7)

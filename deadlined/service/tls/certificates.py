@@ -11,7 +11,7 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from .errors import WRONG_ARGUMENTS, StartupError
+from ..errors import WRONG_ARGUMENTS, StartupError
 
 # bytes; Python's limit
 _LONGEST_PASSWORD: Final = 1024

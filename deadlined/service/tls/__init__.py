@@ -1,0 +1,1 @@
+"""TLS: the context of a server, made from files, and how long these are valid."""
