@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from .config.rereading import Reloaded
 from .errors import WRONG_ARGUMENTS, StartupError
 from .log.logs import Log
 from .overseer import Overseer
-from .rereading import Reloaded
 
 if TYPE_CHECKING:
     from .admin.address import AdminSockets

@@ -19,6 +19,7 @@ from .administered import local_service
 from .closing import Closing
 from .config import ServeConfig
 from .config.changing import apply
+from .config.rereading import Configuration, Reloaded, context_of, not_reloaded
 from .content import Content
 from .drain import ProcessDrain
 from .errors import CUT, StartupError
@@ -30,7 +31,6 @@ from .process.garbage import GarbageWatch, tune_gc, watch_garbage
 from .process.hangup import Hangup
 from .process.notify import Notifier
 from .process.stalls import StallWatch
-from .rereading import Configuration, Reloaded, context_of, not_reloaded
 from .starting import Starting
 from .stopping import Stopper, reuse_grace
 from .voice import Voice

@@ -18,6 +18,7 @@ from .administered import admin_on, bind_admin, overseer_for
 from .config import ServeConfig, Sources
 from .config.checking import wrong_values
 from .config.conflicts import conflicts
+from .config.rereading import Configuration, context_of, warn_of_validity
 from .content import Content
 from .errors import WRONG_ARGUMENTS, StartupError, cannot_start
 from .link import Link
@@ -28,7 +29,6 @@ from .process.file_limit import raise_file_limit, require_file_limit
 from .process.hangup import Hangup
 from .process.notify import Notifier, notifier
 from .process.signals import ignore_stops
-from .rereading import Configuration, context_of, warn_of_validity
 from .running import Parent, Service, is_first
 from .starting import Starting
 from .voice import Voice, voice_of

@@ -30,6 +30,7 @@ from ..terminal import START
 from . import rolling
 from .channel import Channel
 from .config.changing import encode
+from .config.rereading import Configuration, Reloaded, not_reloaded
 from .errors import CUT, FAILED, StartupError, before_serving, worse
 from .frames import CONFIGURE, LEAVING, READY, STOP, TELL
 from .last_block import LastBlock
@@ -42,7 +43,6 @@ from .process.notify import Notifier
 from .process.parent_death import fork
 from .process.signals import ALWAYS_STOP, SignalPipe, StopSignals
 from .process.waiting import at_once
-from .rereading import Configuration, Reloaded, not_reloaded
 from .rolling import Change, Rolling
 from .slots import Slots
 from .watchdog import SupervisorWatchdog

@@ -19,11 +19,11 @@ import pytest
 from deadlined.service import StartupError
 from deadlined.service.channel import Channel
 from deadlined.service.config import ServeConfig
+from deadlined.service.config.rereading import Configuration
 from deadlined.service.last_block import LastBlock
 from deadlined.service.overseer import Controls, Overseer
 from deadlined.service.process.notify import Notifier
 from deadlined.service.process.signals import STOPS
-from deadlined.service.rereading import Configuration
 from deadlined.service.slots import Slots
 from deadlined.service.worker_process import WorkerProcess
 from deadlined.service.workers import Stage, Supervisor

@@ -33,7 +33,7 @@ from deadlined.service.admin.picture import (
 )
 from deadlined.service.admin.service import Service
 from deadlined.service.admin.showing import shown
-from deadlined.service.rereading import Reloaded
+from deadlined.service.config.rereading import Reloaded
 from tests.applications.daemons import found
 from tests.support.command import PATIENCE, Process
 

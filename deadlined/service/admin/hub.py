@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from ..config.rereading import Reloaded
 from ..frames import ASK
 from ..overseer import Send
-from ..rereading import Reloaded
 from .picture import Answer, Counters, Picture, Question, State, Status, Worker, add
 
 # seconds; an event loop that serves answers within milliseconds, and a scrape of Prometheus waits for ten seconds

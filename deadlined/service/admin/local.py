@@ -11,8 +11,8 @@ import msgspec
 from ...http import HttpServer
 from ...poll import Poller
 from ...proxy import ProxyStatistics
+from ..config.rereading import Reloaded
 from ..process.stalls import StallWatch
-from ..rereading import Reloaded
 from .gather import Serving
 from .picture import Answer, Picture, Question, State, Status, Worker
 from .service import RefusedError, Service, UnavailableError

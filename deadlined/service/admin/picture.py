@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from ..rereading import Reloaded
+from ..config.rereading import Reloaded
 
 # of a service, and of one process of it
 Status = Literal["starting", "ready", "draining"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ..units import AMOUNTS, DURATIONS, amount, duration, show_amount, show_duration
+from .units import AMOUNTS, DURATIONS, amount, duration, show_amount, show_duration
 
 # what click understands in variables
 _TRUE = frozenset({"1", "true", "t", "yes", "y", "on"})

@@ -18,7 +18,7 @@ from deadlined.service.admin.gather import Serving
 from deadlined.service.admin.local import LocalService
 from deadlined.service.admin.picture import MOST_SHOWN, Question, Status
 from deadlined.service.admin.views import parse_query
-from deadlined.service.rereading import Reloaded
+from deadlined.service.config.rereading import Reloaded
 from tests.support.admin import Asker, Response, Still, answer, asking, checked_by_promtool, local, picture, samples
 from tests.support.http import GET, Site, only, serving
 

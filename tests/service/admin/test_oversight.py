@@ -15,8 +15,8 @@ import pytest
 
 from deadlined.service.admin.address import open_admin
 from deadlined.service.admin.oversight import AdminProcess
+from deadlined.service.config.rereading import Reloaded
 from deadlined.service.overseer import Controls
-from deadlined.service.rereading import Reloaded
 from tests.support.runtime import forks
 
 pytestmark = forks

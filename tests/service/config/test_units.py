@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadlined.service.units import amount, duration, show_amount, show_duration
+from deadlined.service.config.units import amount, duration, show_amount, show_duration
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from .config import SETTINGS, ConfigurationError, ServeConfig, Sources, resolve
-from .config.changing import changes, merged
-from .config.kinds import printable
-from .errors import StartupError
-from .log.logs import Log
-from .tls import validity
-from .tls.certificates import server_context
+from ..errors import StartupError
+from ..log.logs import Log
+from ..tls import validity
+from ..tls.certificates import server_context
+from . import SETTINGS, ConfigurationError, ServeConfig, Sources, resolve
+from .changing import changes, merged
+from .kinds import printable
 
 # the settings that name files
 _FILES: Final = tuple(setting.name for setting in SETTINGS.values() if setting.kind.name == "file")

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 import trustme
 
-from deadlined.service import rereading
-from deadlined.service.config import ServeConfig, Sources
-from deadlined.service.rereading import Configuration
+from deadlined.service.config import ServeConfig, Sources, rereading
+from deadlined.service.config.rereading import Configuration
 
 Line = tuple[str, dict[str, Any]]
 
