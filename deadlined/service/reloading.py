@@ -35,7 +35,7 @@ import msgspec
 from .administered import bind_admin
 from .config import ServeConfig
 from .errors import CUT, FAILED, WRONG_ARGUMENTS, StartupError
-from .listening import open_sockets
+from .listening.listening import open_sockets
 from .log.logs import Log
 from .process.last_resort import MARGIN
 from .process.notify import Notifier

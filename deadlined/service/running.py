@@ -24,7 +24,7 @@ from .content import Content
 from .drain import ProcessDrain
 from .errors import CUT, StartupError
 from .link import Link, Orders
-from .listening import listen, url_of
+from .listening.listening import listen, url_of
 from .log.logs import enable_loggers
 from .process.allocator import keep_freed_memory
 from .process.garbage import GarbageWatch, tune_gc, watch_garbage

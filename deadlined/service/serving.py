@@ -22,7 +22,7 @@ from .config.rereading import Configuration, context_of, warn_of_validity
 from .content import Content
 from .errors import WRONG_ARGUMENTS, StartupError, cannot_start
 from .link import Link
-from .listening import with_chosen_ports
+from .listening.listening import with_chosen_ports
 from .log.logs import Log, open_log
 from .log.output import guard_standard_streams
 from .process.file_limit import raise_file_limit, require_file_limit

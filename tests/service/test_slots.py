@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deadlined.net.listen import listening_sockets
 from deadlined.service import StartupError
 from deadlined.service.config import ServeConfig
-from deadlined.service.listening import with_chosen_ports
+from deadlined.service.listening.listening import with_chosen_ports
 from deadlined.service.slots import SHARED, Slots, assign, free_port
 from tests.support.command import assert_one_line, run
 from tests.support.examples import examples

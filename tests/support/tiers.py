@@ -102,7 +102,7 @@ ONE_BY_DEFAULT = (
     "tests/applications/test_wrong_loop.py::test_the_log_names_the_loop_that_is_needed_once",
     "tests/service/admin/test_processes.py::test_a_start_that_fails_leaves_no_socket_behind",
     "tests/service/admin/test_processes.py::test_wrong_arguments_are_one_line",
-    "tests/service/test_binding.py::test_a_place_that_does_not_exist_is_one_line_and_3",
+    "tests/service/listening/test_binding.py::test_a_place_that_does_not_exist_is_one_line_and_3",
     "tests/service/log/test_output.py::test_a_broken_stdout_costs_neither_a_request_nor_the_drain_nor_the_exit_code",
     "tests/service/log/test_output.py::test_a_supervisor_with_a_broken_stdout_replaces_and_drains",
     "tests/service/test_reloading.py::test_what_cannot_be_reloaded_ends_it_with_2",

@@ -14,9 +14,9 @@ from typing import Any
 
 from ...net.listen import bind, listening_unix_socket, sockets_for
 from ...net.names import look_up_here
-from ..binding import cannot_listen
 from ..config.binds import UnixBind, needs_token, parse_admin
 from ..errors import WRONG_ARGUMENTS, StartupError
+from ..listening.binding import cannot_listen
 from .gate import Gate
 
 # connections that wait to be accepted: few, because few ask

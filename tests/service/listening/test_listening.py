@@ -10,7 +10,7 @@ import pytest
 
 from deadlined.service import StartupError
 from deadlined.service.config import ServeConfig
-from deadlined.service.listening import listen, url_of, with_chosen_ports
+from deadlined.service.listening.listening import listen, url_of, with_chosen_ports
 from tests.support.command import Process, Starter, assert_one_line, launched, read_all, run
 from tests.support.net import forget_who_listens
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from .log.style import harmless
+from ..log.style import harmless
 
 _PROC = Path("/proc")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deadlined.service.binding import cannot_listen
-from deadlined.service.holders import port_holder, uds_holder
+from deadlined.service.listening.binding import cannot_listen
+from deadlined.service.listening.holders import port_holder, uds_holder
 from tests.support.command import COMMAND, PATIENCE, environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 
-from ..net import Listener, open_tcp_listeners, open_unix_listener
-from ..net.listen import listening_sockets, listening_unix_socket
-from ..net.sockets import listens
+from ...net import Listener, open_tcp_listeners, open_unix_listener
+from ...net.listen import listening_sockets, listening_unix_socket
+from ...net.sockets import listens
+from ..config import ServeConfig
+from ..config.binds import Bind, InheritedBind, TcpBind, UnixBind, parse_bind
+from ..errors import CANNOT_BIND, WRONG_ARGUMENTS, StartupError
 from .binding import cannot_listen
-from .config import ServeConfig
-from .config.binds import Bind, InheritedBind, TcpBind, UnixBind, parse_bind
-from .errors import CANNOT_BIND, WRONG_ARGUMENTS, StartupError
 
 # of descriptors
 _ALLOWED: Final = "give a listening socket that another program hands over, as systemd does: its first is fd://3"

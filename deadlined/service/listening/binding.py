@@ -7,8 +7,8 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
-from ..net.sockets import join_host_port
-from .errors import CANNOT_BIND, StartupError
+from ...net.sockets import join_host_port
+from ..errors import CANNOT_BIND, StartupError
 from .holders import ITSELF, port_holder, uds_holder
 
 _UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")

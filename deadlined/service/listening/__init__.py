@@ -1,0 +1,1 @@
+"""Listening: the sockets, and why a place is refused."""
