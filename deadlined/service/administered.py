@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .config.rereading import Reloaded
 from .errors import WRONG_ARGUMENTS, StartupError
 from .log.logs import Log
-from .overseer import Overseer
+from .workers.overseer import Overseer
 
 if TYPE_CHECKING:
     from .admin.address import AdminSockets

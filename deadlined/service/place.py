@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..net import Conn, open_tcp_stream, open_unix_stream
 from .errors import StartupError
-from .slots import free_port
+from .workers.slots import free_port
 
 _HOST = "127.0.0.1"
 

@@ -14,7 +14,6 @@ from ..http.settings import Handler
 from ..net import Listener
 from ..net.inheritance import closed_in_children
 from ..runtime import checkpoint, current_host, current_time, open_group
-from .accepting import Accepting
 from .administered import local_service
 from .closing import Closing
 from .config import ServeConfig
@@ -23,7 +22,6 @@ from .config.rereading import Configuration, Reloaded, context_of, not_reloaded
 from .content import Content
 from .drain import ProcessDrain
 from .errors import CUT, StartupError
-from .link import Link, Orders
 from .listening.listening import listen, url_of
 from .log.logs import enable_loggers
 from .process.allocator import keep_freed_memory
@@ -34,7 +32,9 @@ from .process.stalls import StallWatch
 from .starting import Starting
 from .stopping import Stopper, reuse_grace
 from .voice import Voice
-from .watchdog import LoopWatchdog
+from .workers.accepting import Accepting
+from .workers.link import Link, Orders
+from .workers.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
     from .admin.hosting import Admin

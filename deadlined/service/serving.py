@@ -21,7 +21,6 @@ from .config.conflicts import conflicts
 from .config.rereading import Configuration, context_of, warn_of_validity
 from .content import Content
 from .errors import WRONG_ARGUMENTS, StartupError, cannot_start
-from .link import Link
 from .listening.listening import with_chosen_ports
 from .log.logs import Log, open_log
 from .log.output import guard_standard_streams
@@ -32,6 +31,7 @@ from .process.signals import ignore_stops
 from .running import Parent, Service, is_first
 from .starting import Starting
 from .voice import Voice, voice_of
+from .workers.link import Link
 
 if TYPE_CHECKING:
     from .admin.address import AdminSockets
@@ -152,8 +152,8 @@ def _load_websockets() -> None:
 def _supervise(configuration: Configuration, log: Log, manager: Notifier) -> Link | int:
     """Be the supervisor of worker processes. Returns the exit code, and in each worker process its link."""
     # most services have one process, and need not load this
-    from .slots import Slots, free_port
-    from .workers import Supervisor
+    from .workers.slots import Slots, free_port
+    from .workers.supervisor import Supervisor
 
     config = configuration.config = with_chosen_ports(configuration.config, free_port)
     slots = Slots(config, config.workers)

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ..config.rereading import Reloaded
-from ..frames import ASK
-from ..overseer import Send
+from ..workers.frames import ASK
+from ..workers.overseer import Send
 from .picture import Answer, Counters, Picture, Question, State, Status, Worker, add
 
 # seconds; an event loop that serves answers within milliseconds, and a scrape of Prometheus waits for ten seconds

@@ -21,10 +21,10 @@ from contextlib import suppress
 
 import msgspec
 
-from ..channel import Channel
-from ..frames import ASK, CONFIGURE, TELL
 from ..log.logs import Log
-from ..overseer import Controls, Overseer, Send
+from ..workers.channel import Channel
+from ..workers.frames import ASK, CONFIGURE, TELL
+from ..workers.overseer import Controls, Overseer, Send
 from .address import AdminSockets
 from .hub import Hub
 from .picture import Question, Status

@@ -8,7 +8,7 @@ import msgspec
 
 from ...net import BrokenResourceError, Conn
 from ...runtime import Event, current_time
-from ..frames import ASK, CONFIGURE, TELL, Frames, frame
+from ..workers.frames import ASK, CONFIGURE, TELL, Frames, frame
 from .picture import Picture, Question
 from .service import Service, UnavailableError
 

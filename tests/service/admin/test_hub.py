@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from deadlined.service.admin.hub import BOUND, Hub
 from deadlined.service.admin.picture import Answer, Connection, Picture, Question, Status
 from deadlined.service.admin.views import statistics_of
-from deadlined.service.frames import ASK
+from deadlined.service.workers.frames import ASK
 from tests.support.admin import answer, counters
 from tests.support.examples import examples
 

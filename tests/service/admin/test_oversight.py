@@ -16,7 +16,7 @@ import pytest
 from deadlined.service.admin.address import open_admin
 from deadlined.service.admin.oversight import AdminProcess
 from deadlined.service.config.rereading import Reloaded
-from deadlined.service.overseer import Controls
+from deadlined.service.workers.overseer import Controls
 from tests.support.runtime import forks
 
 pytestmark = forks

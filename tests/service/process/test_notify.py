@@ -19,9 +19,9 @@ import pytest
 
 from deadlined import sleep
 from deadlined.service.config import Sources, resolve
-from deadlined.service.overseer import Overseer
 from deadlined.service.process.notify import AGAIN, Notifier, inherited_sockets, notifier
-from deadlined.service.watchdog import LoopWatchdog, SupervisorWatchdog
+from deadlined.service.workers.overseer import Overseer
+from deadlined.service.workers.watchdog import LoopWatchdog, SupervisorWatchdog
 from tests.support.command import APPS, COMMAND, PATIENCE, Process, Starter, launched
 from tests.support.conformance import Loop, in_virtual_time
 

@@ -7,7 +7,7 @@ import selectors
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .config.rereading import Reloaded
+from ..config.rereading import Reloaded
 
 Send = Callable[[bytes, bytes], None]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deadlined.service.silence import LATEST, LONGEST, QUESTIONS, SHORTEST, Awake, Silence, Verdict, period_of
+from deadlined.service.workers.silence import LATEST, LONGEST, QUESTIONS, SHORTEST, Awake, Silence, Verdict, period_of
 from tests.support.examples import examples
 
 

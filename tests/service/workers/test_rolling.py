@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deadlined.service import rolling
+from deadlined.service.workers import rolling
 from tests.support.examples import examples
 
 

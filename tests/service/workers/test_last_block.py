@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from deadlined.service.last_block import LastBlock
+from deadlined.service.workers.last_block import LastBlock
 from tests.support.runtime import exit_status_of
 
 

@@ -16,9 +16,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.net import Listener
-from deadlined.service.accepting import Accepting, change
-from deadlined.service.frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, STOP, TELL, frame
-from deadlined.service.link import Link, Orders
+from deadlined.service.workers.accepting import Accepting, change
+from deadlined.service.workers.frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, READY, STOP, TELL, frame
+from deadlined.service.workers.link import Link, Orders
 from tests.support.http import serving
 
 
@@ -175,7 +175,7 @@ async def test_descriptors_belong_to_the_frame_that_they_come_with(
 ) -> None:
     if not flag:
         # macOS
-        monkeypatch.setattr("deadlined.service.link._FLAGS", 0)
+        monkeypatch.setattr("deadlined.service.workers.link._FLAGS", 0)
     one, two = change({1: 1}, []), change({2: 2}, [1])
     files = [os.memfd_create(name) for name in "abc"]
     async with following() as supervisor:

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 
-from ..http import HttpServer
-from ..net import Listener
+from ...http import HttpServer
+from ...net import Listener
 
 
 def change(added: Mapping[int, int], removed: Collection[int]) -> bytes:

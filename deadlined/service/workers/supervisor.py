@@ -26,23 +26,23 @@ from functools import partial
 
 import msgspec
 
-from ..terminal import START
+from ...terminal import START
+from ..config.changing import encode
+from ..config.rereading import Configuration, Reloaded, not_reloaded
+from ..errors import CUT, FAILED, StartupError, before_serving, worse
+from ..log.logs import Log
+from ..process.backoff import Backoff
+from ..process.last_resort import MARGIN
+from ..process.notify import Notifier
+from ..process.parent_death import fork
+from ..process.signals import ALWAYS_STOP, SignalPipe, StopSignals
+from ..process.waiting import at_once
 from . import rolling
 from .channel import Channel
-from .config.changing import encode
-from .config.rereading import Configuration, Reloaded, not_reloaded
-from .errors import CUT, FAILED, StartupError, before_serving, worse
 from .frames import CONFIGURE, LEAVING, READY, STOP, TELL
 from .last_block import LastBlock
 from .link import Link
-from .log.logs import Log
 from .overseer import Controls, Overseer
-from .process.backoff import Backoff
-from .process.last_resort import MARGIN
-from .process.notify import Notifier
-from .process.parent_death import fork
-from .process.signals import ALWAYS_STOP, SignalPipe, StopSignals
-from .process.waiting import at_once
 from .rolling import Change, Rolling
 from .slots import Slots
 from .watchdog import SupervisorWatchdog

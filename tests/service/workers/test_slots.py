@@ -14,7 +14,7 @@ from deadlined.net.listen import listening_sockets
 from deadlined.service import StartupError
 from deadlined.service.config import ServeConfig
 from deadlined.service.listening.listening import with_chosen_ports
-from deadlined.service.slots import SHARED, Slots, assign, free_port
+from deadlined.service.workers.slots import SHARED, Slots, assign, free_port
 from tests.support.command import assert_one_line, run
 from tests.support.examples import examples
 
@@ -131,7 +131,7 @@ def test_a_socket_that_cannot_be_added_is_told(monkeypatch: pytest.MonkeyPatch) 
         return added.copy()
 
     try:
-        monkeypatch.setattr("deadlined.service.slots.listening_sockets", refuse_the_second)
+        monkeypatch.setattr("deadlined.service.workers.slots.listening_sockets", refuse_the_second)
         with pytest.raises(StartupError, match="Too many open files"):
             slots.grow(2)
         assert len(slots) == 1

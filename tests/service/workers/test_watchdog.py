@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from deadlined.service.channel import Channel
-from deadlined.service.frames import ASK
-from deadlined.service.last_block import LastBlock
-from deadlined.service.overseer import Overseer
 from deadlined.service.process.notify import Notifier
-from deadlined.service.watchdog import SupervisorWatchdog
-from deadlined.service.worker_process import WorkerProcess
+from deadlined.service.workers.channel import Channel
+from deadlined.service.workers.frames import ASK
+from deadlined.service.workers.last_block import LastBlock
+from deadlined.service.workers.overseer import Overseer
+from deadlined.service.workers.watchdog import SupervisorWatchdog
+from deadlined.service.workers.worker_process import WorkerProcess
 
 
 class Questions:

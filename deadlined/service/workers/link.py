@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..net import Conn
-from ..runtime import Event, open_group
+from ...net import Conn
+from ...runtime import Event, open_group
 from .accepting import descriptors_in
 from .frames import ACCEPT, ASK, CONFIGURE, END, LEAVING, MOST_DESCRIPTORS, READY, STOP, TELL, Frames, frame
 from .last_block import LastBlock

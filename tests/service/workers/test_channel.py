@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadlined.service import channel as module
-from deadlined.service.channel import Channel
-from deadlined.service.frames import ASK, MOST_DESCRIPTORS, TELL, Frames, frame
+from deadlined.service.workers import channel as module
+from deadlined.service.workers.channel import Channel
+from deadlined.service.workers.frames import ASK, MOST_DESCRIPTORS, TELL, Frames, frame
 
 
 @given(st.lists(st.tuples(st.sampled_from([ASK, TELL]), st.binary(max_size=300))), st.integers(1, 50))

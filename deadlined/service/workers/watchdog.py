@@ -18,11 +18,11 @@ import os
 import signal
 from collections.abc import Iterable
 
-from ..timing import Timer, after_func
+from ...timing import Timer, after_func
+from ..log.logs import Log
+from ..process.notify import AGAIN, Notifier
 from .frames import ASK
-from .log.logs import Log
 from .overseer import Overseer
-from .process.notify import AGAIN, Notifier
 from .silence import Awake, Verdict, period_of
 from .worker_process import WorkerProcess
 

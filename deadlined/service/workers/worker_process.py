@@ -10,12 +10,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..process.last_resort import MARGIN
+from ..process.signals import ending_of
 from .accepting import change
 from .channel import Channel
 from .frames import ACCEPT, END
 from .last_block import LastBlock
-from .process.last_resort import MARGIN
-from .process.signals import ending_of
 from .silence import Silence
 
 

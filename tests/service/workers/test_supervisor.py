@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 
 from deadlined.service import StartupError
-from deadlined.service.channel import Channel
 from deadlined.service.config import ServeConfig
 from deadlined.service.config.rereading import Configuration
-from deadlined.service.last_block import LastBlock
-from deadlined.service.overseer import Controls, Overseer
 from deadlined.service.process.notify import Notifier
 from deadlined.service.process.signals import STOPS
-from deadlined.service.slots import Slots
-from deadlined.service.worker_process import WorkerProcess
-from deadlined.service.workers import Stage, Supervisor
+from deadlined.service.workers.channel import Channel
+from deadlined.service.workers.last_block import LastBlock
+from deadlined.service.workers.overseer import Controls, Overseer
+from deadlined.service.workers.slots import Slots
+from deadlined.service.workers.supervisor import Stage, Supervisor
+from deadlined.service.workers.worker_process import WorkerProcess
 from tests.support.command import (
     APPS,
     Process,

@@ -24,11 +24,11 @@ import socket
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeGuard
 
-from ..net.listen import bind, listening_sockets, sockets_for, spreading_option
-from ..net.names import look_up_here
-from .config import ServeConfig
-from .config.binds import Bind, TcpBind
-from .listening.listening import binds, cannot_listen_at, open_place, url_of
+from ...net.listen import bind, listening_sockets, sockets_for, spreading_option
+from ...net.names import look_up_here
+from ..config import ServeConfig
+from ..config.binds import Bind, TcpBind
+from ..listening.listening import binds, cannot_listen_at, open_place, url_of
 from .worker_process import WorkerProcess
 
 # the slot that all worker processes accept from; the others are numbered as the worker processes are

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import socket as stdlib
 
-from ..net import Conn
-from ..runtime import Event
+from ...net import Conn
+from ...runtime import Event
 
 
 class Outgoing:

@@ -1,0 +1,1 @@
+"""Worker processes: their supervisor, what they accept from, their messages, and those that hang."""
