@@ -11,11 +11,11 @@ from types import TracebackType
 from ..http.settings import Handler, Respond
 from ..proxy import Address, BaseProxy, Proxy, ProxyStatistics, RawProxy
 from ..runtime import protected_from_interrupts
-from .child import Child
+from .command.child import Child
+from .command.place import Place, place_in
 from .config import ServeConfig
 from .content import Content, trusted_proxies
 from .log.logs import Log
-from .place import Place, place_in
 
 # the name of the upstream of `deadlined run` in the metrics
 COMMAND = "command"

@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from deadlined.cli.guarding import run_command
-from tests.service.guards import Guard, guards
+from tests.service.command.guards import Guard, guards
 from tests.support.command import PATIENCE, read_all
 
 PAGE = Path(__file__).parents[2] / "docs" / "guard.md"

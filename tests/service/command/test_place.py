@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from deadlined.runtime import current_time
+from deadlined.service.command.place import place_in
 from deadlined.service.errors import StartupError
-from deadlined.service.place import place_in
 
 
 def test_a_unix_socket_is_in_a_directory_for_this_user_alone() -> None:

@@ -19,11 +19,11 @@ import pytest
 from deadlined.asgi.lifespan import LEAST_GRACE
 from deadlined.runtime import LOOPS, Event, current_time, open_group
 from deadlined.runtime import run as run_loop
-from deadlined.service.child import TRIES, Child
+from deadlined.service.command.child import TRIES, Child
+from deadlined.service.command.place import Place, place_in
 from deadlined.service.errors import StartupError
-from deadlined.service.place import Place, place_in
 from deadlined.service.process.file_limit import raise_file_limit
-from tests.service.guards import ending
+from tests.service.command.guards import ending
 from tests.support.command import PATIENCE, environment
 from tests.support.limits import low_file_limit
 
@@ -296,9 +296,9 @@ def test_a_process_that_ends_without_its_event_loop_takes_it_along() -> None:
     program = f"""
 import sys
 from deadlined.runtime import run
-from deadlined.service.child import Child
+from deadlined.service.command.child import Child
 from deadlined.service.process.last_resort import exit_now
-from deadlined.service.place import place_in
+from deadlined.service.command.place import place_in
 command = {server(signalled="pass")!r}
 place = place_in(command)
 async def main():
@@ -404,7 +404,7 @@ def test_one_that_cannot_be_started_again_is_tried_until_it_can(tmp_path: Path) 
 
 
 def test_one_that_is_slow_is_told_of_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("deadlined.service.child.SLOW", 0.0)
+    monkeypatch.setattr("deadlined.service.command.child.SLOW", 0.0)
     go = tmp_path / "go"
     waits = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
     command = server()

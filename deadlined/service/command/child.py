@@ -23,17 +23,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 
-from ..asgi.lifespan import LEAST_GRACE
-from ..runtime import current_time
-from ..timing import sleep
-from .errors import FAILED, WRONG_ARGUMENTS, StartupError
-from .log.logs import Log
+from ...asgi.lifespan import LEAST_GRACE
+from ...runtime import current_time
+from ...timing import sleep
+from ..errors import FAILED, WRONG_ARGUMENTS, StartupError
+from ..log.logs import Log
+from ..process.backoff import Backoff
+from ..process.file_limit import restore_file_limit
+from ..process.last_resort import before_exit, forget
+from ..process.parent_death import ending_with_parent
+from ..process.signals import ending_of, signal_name
 from .place import Place
-from .process.backoff import Backoff
-from .process.file_limit import restore_file_limit
-from .process.last_resort import before_exit, forget
-from .process.parent_death import ending_with_parent
-from .process.signals import ending_of, signal_name
 
 # seconds between two tests whether it accepts connections, or has ended
 INTERVAL = 0.05

@@ -14,7 +14,7 @@ import trustme
 
 from deadlined.runtime import LOOPS
 from tests.applications.daemons import postgresql, redis_server
-from tests.service.guards import Guard, guards
+from tests.service.command.guards import Guard, guards
 from tests.support.admin import admin_of, samples
 from tests.support.command import PATIENCE, Process
 

@@ -20,7 +20,18 @@ import pytest
 import trustme
 
 from deadlined.runtime import LOOPS
-from tests.service.guards import ON_PORT, ON_SOCKET, Guard, ending, guards, is_there, kill, left_in, pid_of, uvicorn
+from tests.service.command.guards import (
+    ON_PORT,
+    ON_SOCKET,
+    Guard,
+    ending,
+    guards,
+    is_there,
+    kill,
+    left_in,
+    pid_of,
+    uvicorn,
+)
 from tests.support.admin import admin_of
 from tests.support.command import Process, assert_one_line, launched, read_all, rest_of, run, wait_until_starting
 

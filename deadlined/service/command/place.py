@@ -18,9 +18,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..net import Conn, open_tcp_stream, open_unix_stream
-from .errors import StartupError
-from .workers.slots import free_port
+from ...net import Conn, open_tcp_stream, open_unix_stream
+from ..errors import StartupError
+from ..workers.slots import free_port
 
 _HOST = "127.0.0.1"
 
