@@ -12,7 +12,7 @@ from ..service import StartupError
 from ..service.config import Resolution
 from ..service.config.rereading import context_of
 from ..service.config.showing import as_dictionary, as_toml
-from ..service.importing import require_module
+from ..service.content.importing import require_module
 from .options import GroupedCommand, resolved, settings
 from .outcome import WrongConfiguration
 

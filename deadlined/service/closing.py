@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..runtime import Event
-from .content import Content
+from .content.content import Content
 from .drain import ProcessDrain
 from .process.last_resort import MARGIN
 

@@ -19,7 +19,7 @@ from .closing import Closing
 from .config import ServeConfig
 from .config.changing import apply
 from .config.rereading import Configuration, Reloaded, context_of, not_reloaded
-from .content import Content
+from .content.content import Content
 from .drain import ProcessDrain
 from .errors import CUT, StartupError
 from .listening.listening import listen, url_of

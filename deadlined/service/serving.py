@@ -19,7 +19,7 @@ from .config import ServeConfig, Sources
 from .config.checking import wrong_values
 from .config.conflicts import conflicts
 from .config.rereading import Configuration, context_of, warn_of_validity
-from .content import Content
+from .content.content import Content
 from .errors import WRONG_ARGUMENTS, StartupError, cannot_start
 from .listening.listening import with_chosen_ports
 from .log.logs import Log, open_log
@@ -212,14 +212,14 @@ def _content(config: ServeConfig, log: Log) -> Content:
     """Return what is served. StartupError if an application cannot be imported."""
     # each loads what others do not need
     if config.command:
-        from .proxied import Command
+        from .content.proxied import Command
 
         return Command(config, log)
     if config.upstream:
-        from .proxied import Upstreams
+        from .content.proxied import Upstreams
 
         return Upstreams(config)
-    from .application import Application
+    from .content.application import Application
 
     return Application(config, log)
 

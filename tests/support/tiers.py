@@ -49,7 +49,7 @@ INTEGRATION = (
     "tests/service/command/test_guarding_tcp.py",
     "tests/service/workers/test_hanging.py",
     "tests/service/process/test_hangup.py",
-    "tests/service/test_lifespan.py",
+    "tests/service/content/test_lifespan.py",
     "tests/service/test_misbehaviour.py",
     "tests/service/process/test_notify.py",
     "tests/service/log/test_output.py",
@@ -84,8 +84,8 @@ INTEGRATION_TESTS = (
     "tests/net/test_tls_conn.py::test_it_keeps_the_contract_of_a_half_closeable_stream",
     "tests/service/process/test_garbage.py::test_what_handlers_hold_that_were_cut_is_freed_without_any_growth",
     "tests/service/process/test_stalls.py::test_the_log_says_once_where_the_application_blocks",
-    "tests/service/test_loading.py::test_what_is_no_application_is_refused_with_what_to_give[django",
-    "tests/service/test_loading.py::test_what_is_no_application_is_refused_with_what_to_give[flask",
+    "tests/service/content/test_loading.py::test_what_is_no_application_is_refused_with_what_to_give[django",
+    "tests/service/content/test_loading.py::test_what_is_no_application_is_refused_with_what_to_give[flask",
 )
 
 # the repetitions of a test, but for one

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from deadlined.service.hints import LoopHint
+from deadlined.service.content.hints import LoopHint
 from deadlined.service.log.entries import Layout
 from deadlined.service.log.json_lines import JsonLines
 from deadlined.service.log.logs import Log, choose_layout, configure, enable_loggers

@@ -8,19 +8,19 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
-from ..asgi import App, AsgiHandler, Lifespan, LifespanFailed
-from ..asgi.lifespan import LEAST_GRACE
-from ..http import Exchange, HttpServer
-from ..http.settings import Handler
-from ..runtime import protected_from_interrupts
-from .config import ServeConfig
+from ...asgi import App, AsgiHandler, Lifespan, LifespanFailed
+from ...asgi.lifespan import LEAST_GRACE
+from ...http import Exchange, HttpServer
+from ...http.settings import Handler
+from ...runtime import protected_from_interrupts
+from ..config import ServeConfig
+from ..errors import FAILED, WRONG_ARGUMENTS, StartupError
+from ..log.logs import Log
+from ..log.style import harmless
+from ..log.tracebacks import cut, last_error, place, shown
 from .content import Content, trusted_proxies
-from .errors import FAILED, WRONG_ARGUMENTS, StartupError
 from .hints import LoopHint, hinting
 from .loading import absolute, load_app
-from .log.logs import Log
-from .log.style import harmless
-from .log.tracebacks import cut, last_error, place, shown
 from .page import LivePage
 
 

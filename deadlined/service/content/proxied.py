@@ -8,14 +8,14 @@ from dataclasses import replace
 from functools import partial
 from types import TracebackType
 
-from ..http.settings import Handler, Respond
-from ..proxy import Address, BaseProxy, Proxy, ProxyStatistics, RawProxy
-from ..runtime import protected_from_interrupts
-from .command.child import Child
-from .command.place import Place, place_in
-from .config import ServeConfig
+from ...http.settings import Handler, Respond
+from ...proxy import Address, BaseProxy, Proxy, ProxyStatistics, RawProxy
+from ...runtime import protected_from_interrupts
+from ..command.child import Child
+from ..command.place import Place, place_in
+from ..config import ServeConfig
+from ..log.logs import Log
 from .content import Content, trusted_proxies
-from .log.logs import Log
 
 # the name of the upstream of `deadlined run` in the metrics
 COMMAND = "command"

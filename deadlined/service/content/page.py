@@ -7,8 +7,8 @@ import math
 from importlib.resources import files
 from typing import Any
 
-from ..asgi.handler import Message, Receive, Scope, Send
-from ..http import HttpServer
+from ...asgi.handler import Message, Receive, Scope, Send
+from ...http import HttpServer
 
 
 class LivePage:

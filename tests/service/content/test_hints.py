@@ -16,7 +16,7 @@ import trio
 import uvloop
 
 from deadlined.runtime import run
-from deadlined.service.hints import Hint, LoopHint, hint, hinting
+from deadlined.service.content.hints import Hint, LoopHint, hint, hinting
 from tests.support.command import Starter, assert_error, assert_one_line
 from tests.support.command import run as run_command
 

@@ -14,7 +14,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-from .errors import WRONG_ARGUMENTS, StartupError
+from ..errors import WRONG_ARGUMENTS, StartupError
 from .importing import GIVE, failed, find, wrong
 
 _GIVE_FACTORY = "give it as package.module:factory"

@@ -19,9 +19,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from .errors import FAILED, WRONG_ARGUMENTS, StartupError
-from .log.style import harmless
-from .log.tracebacks import innermost, is_of_server, message, place, shown
+from ..errors import FAILED, WRONG_ARGUMENTS, StartupError
+from ..log.style import harmless
+from ..log.tracebacks import innermost, is_of_server, message, place, shown
 
 GIVE = "give it as package.module:app"
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..http import Exchange, HttpServer
-from ..http.settings import Handler, Respond
-from .config import ServeConfig
+from ...http import Exchange, HttpServer
+from ...http.settings import Handler, Respond
+from ..config import ServeConfig
 
 if TYPE_CHECKING:
-    from ..http.forwarded import TrustedProxies
-    from ..proxy import ProxyStatistics
+    from ...http.forwarded import TrustedProxies
+    from ...proxy import ProxyStatistics
 
 
 class Content(ABC):
@@ -65,6 +65,6 @@ def trusted_proxies(config: ServeConfig) -> TrustedProxies | None:
     """Return the proxies that are believed, None for none."""
     if not config.trusted_proxies:
         return None
-    from ..http.forwarded import TrustedProxies
+    from ...http.forwarded import TrustedProxies
 
     return TrustedProxies(config.trusted_proxies, config.forwarded_fields)

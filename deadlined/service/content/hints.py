@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from .log.logs import Log, Onlooker
+from ..log.logs import Log, Onlooker
 
 # what the standard library, trio and aiohttp say, by the event loop that the call needs
 _NEEDS = {
@@ -37,7 +37,7 @@ _NEEDS = {
     ),
 }
 
-_OURS = str(Path(__file__).parents[1])
+_OURS = str(Path(__file__).parents[2])
 _STANDARD = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 # whose frames lie between the application and the failure

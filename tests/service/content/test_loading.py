@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from deadlined.service import StartupError
-from deadlined.service.application import Application
 from deadlined.service.config import ServeConfig
-from deadlined.service.loading import load_app
+from deadlined.service.content.application import Application
+from deadlined.service.content.loading import load_app
 
 MODULE = "an_app_of_these_tests"
 

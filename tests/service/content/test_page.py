@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from deadlined.http import Timeouts
-from deadlined.service.page import LivePage
+from deadlined.service.content.page import LivePage
 from tests.support.serving import GET, Served, serving
 
 CONNECTIONS = b"GET /connections HTTP/1.1\r\nhost: a\r\n\r\n"

@@ -1,0 +1,1 @@
+"""What a service serves: an application, the server's own page, or upstreams."""
