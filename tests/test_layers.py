@@ -421,7 +421,7 @@ def found_in(source: str, module: str, is_package: bool = False) -> list[Import]
     [
         ("deadlined.http.server", "from ..net import Conn"),
         ("deadlined.http.server", "from .phases import Phase"),
-        ("deadlined.service.running", "from .. import DeadlineExceeded"),
+        ("deadlined.service.serving.running", "from ... import DeadlineExceeded"),
         ("deadlined.poll.desc", "from ..timers.timer import Timer"),
         ("deadlined.cli", "def main():\n    from .service import run"),
         ("deadlined.poll.desc", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .poller import Poller"),

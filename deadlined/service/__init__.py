@@ -22,6 +22,6 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     process.
     """
     # not loaded for a help text
-    from .serving import serve as run
+    from .serving.serving import serve as run
 
     return run(config, sources)

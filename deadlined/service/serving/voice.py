@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from .. import __version__
-from ..timing import after_func
-from .config import ServeConfig
-from .log.access import AccessLog, FailureLog
-from .log.entries import Layout
-from .log.greeting import Facts, parser_in_use
-from .log.logs import Log, reaches
-from .log.output import write_last_lines_to
-from .log.queries import WithoutQueries, leave_out_queries
+from ... import __version__
+from ...timing import after_func
+from ..config import ServeConfig
+from ..log.access import AccessLog, FailureLog
+from ..log.entries import Layout
+from ..log.greeting import Facts, parser_in_use
+from ..log.logs import Log, reaches
+from ..log.output import write_last_lines_to
+from ..log.queries import WithoutQueries, leave_out_queries
 
 
 @dataclass(frozen=True)

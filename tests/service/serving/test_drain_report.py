@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 from deadlined import open_tcp_listeners
 from deadlined.http import Exchange, HttpServer, Timeouts
-from deadlined.service.drain_report import DrainReport
+from deadlined.service.serving.drain_report import DrainReport
 from tests.support.http import hello
 from tests.support.serving import CLOSING_GET
 

@@ -9,35 +9,35 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from ..http import HttpServer
-from ..http.settings import Handler
-from ..net import Listener
-from ..net.inheritance import closed_in_children
-from ..runtime import checkpoint, current_host, current_time, open_group
+from ...http import HttpServer
+from ...http.settings import Handler
+from ...net import Listener
+from ...net.inheritance import closed_in_children
+from ...runtime import checkpoint, current_host, current_time, open_group
+from ..config import ServeConfig
+from ..config.changing import apply
+from ..config.rereading import Configuration, Reloaded, context_of, not_reloaded
+from ..content.content import Content
+from ..errors import CUT, StartupError
+from ..listening.listening import listen, url_of
+from ..log.logs import enable_loggers
+from ..process.allocator import keep_freed_memory
+from ..process.garbage import GarbageWatch, tune_gc, watch_garbage
+from ..process.hangup import Hangup
+from ..process.notify import Notifier
+from ..process.stalls import StallWatch
+from ..workers.accepting import Accepting
+from ..workers.link import Link, Orders
+from ..workers.watchdog import LoopWatchdog
 from .administered import local_service
 from .closing import Closing
-from .config import ServeConfig
-from .config.changing import apply
-from .config.rereading import Configuration, Reloaded, context_of, not_reloaded
-from .content.content import Content
 from .drain import ProcessDrain
-from .errors import CUT, StartupError
-from .listening.listening import listen, url_of
-from .log.logs import enable_loggers
-from .process.allocator import keep_freed_memory
-from .process.garbage import GarbageWatch, tune_gc, watch_garbage
-from .process.hangup import Hangup
-from .process.notify import Notifier
-from .process.stalls import StallWatch
 from .starting import Starting
 from .stopping import Stopper, reuse_grace
 from .voice import Voice
-from .workers.accepting import Accepting
-from .workers.link import Link, Orders
-from .workers.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
-    from .admin.hosting import Admin
+    from ..admin.hosting import Admin
 
 
 def is_first(link: Link | None) -> bool:

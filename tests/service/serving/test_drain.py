@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import HttpServer
-from deadlined.service.drain import ProcessDrain
+from deadlined.service.serving.drain import ProcessDrain
 from tests.support.handlers import never
 from tests.support.http import GET, hello, only, serving
 

@@ -15,7 +15,7 @@ from deadlined.http import REUSE_GRACE
 from deadlined.service.process.hangup import Hangup
 from deadlined.service.process.last_resort import MARGIN
 from deadlined.service.process.signals import SAME_STOP
-from deadlined.service.stopping import EXIT_GRACE, REPLACED_GRACE, Stopper, reuse_grace
+from deadlined.service.serving.stopping import EXIT_GRACE, REPLACED_GRACE, Stopper, reuse_grace
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ async def test_a_process_that_has_served_has_some_seconds_and_keeps_its_exit_cod
     code: int, hangup: Hangup, limits: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exits: list[int] = []
-    monkeypatch.setattr("deadlined.service.stopping.exit_now", exits.append)
+    monkeypatch.setattr("deadlined.service.serving.stopping.exit_now", exits.append)
     with Stopper(lambda: 30.0, bool, bool, hangup, bool) as stopper:
         stopper.request("SIGTERM")
     stopper.served(code)

@@ -11,30 +11,30 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..http import head_parser
-from ..runtime import event_loop_runs, require_loop, run
-from ..terminal import START
+from ...http import head_parser
+from ...runtime import event_loop_runs, require_loop, run
+from ...terminal import START
+from ..config import ServeConfig, Sources
+from ..config.checking import wrong_values
+from ..config.conflicts import conflicts
+from ..config.rereading import Configuration, context_of, warn_of_validity
+from ..content.content import Content
+from ..errors import WRONG_ARGUMENTS, StartupError, cannot_start
+from ..listening.listening import with_chosen_ports
+from ..log.logs import Log, open_log
+from ..log.output import guard_standard_streams
+from ..process.file_limit import raise_file_limit, require_file_limit
+from ..process.hangup import Hangup
+from ..process.notify import Notifier, notifier
+from ..process.signals import ignore_stops
+from ..workers.link import Link
 from .administered import admin_on, bind_admin, overseer_for
-from .config import ServeConfig, Sources
-from .config.checking import wrong_values
-from .config.conflicts import conflicts
-from .config.rereading import Configuration, context_of, warn_of_validity
-from .content.content import Content
-from .errors import WRONG_ARGUMENTS, StartupError, cannot_start
-from .listening.listening import with_chosen_ports
-from .log.logs import Log, open_log
-from .log.output import guard_standard_streams
-from .process.file_limit import raise_file_limit, require_file_limit
-from .process.hangup import Hangup
-from .process.notify import Notifier, notifier
-from .process.signals import ignore_stops
 from .running import Parent, Service, is_first
 from .starting import Starting
 from .voice import Voice, voice_of
-from .workers.link import Link
 
 if TYPE_CHECKING:
-    from .admin.address import AdminSockets
+    from ..admin.address import AdminSockets
 
 
 def serve(config: ServeConfig, sources: Sources | None = None) -> int:
@@ -81,7 +81,7 @@ def _role(configuration: Configuration, log: Log, alone: _Role) -> _Role | int:
         link = _supervise(configuration, log, alone.notifier)
         return link if isinstance(link, int) else _Role(Notifier(), link, supervised=True)
     if config.reload:
-        from .reloading import Reloader
+        from .restarting import Reloader
 
         try:
             reloader = Reloader(config, log, alone.notifier)
@@ -146,14 +146,14 @@ def _load_websockets() -> None:
     block the event loop meanwhile, and fail where no descriptor is left to read a file."""
     # what is wrong with it is the affair of the first websocket
     with suppress(Exception):
-        from ..http.wire import frames  # noqa: F401
+        from ...http.wire import frames  # noqa: F401
 
 
 def _supervise(configuration: Configuration, log: Log, manager: Notifier) -> Link | int:
     """Be the supervisor of worker processes. Returns the exit code, and in each worker process its link."""
     # most services have one process, and need not load this
-    from .workers.slots import Slots, free_port
-    from .workers.supervisor import Supervisor
+    from ..workers.slots import Slots, free_port
+    from ..workers.supervisor import Supervisor
 
     config = configuration.config = with_chosen_ports(configuration.config, free_port)
     slots = Slots(config, config.workers)
@@ -212,14 +212,14 @@ def _content(config: ServeConfig, log: Log) -> Content:
     """Return what is served. StartupError if an application cannot be imported."""
     # each loads what others do not need
     if config.command:
-        from .content.proxied import Command
+        from ..content.proxied import Command
 
         return Command(config, log)
     if config.upstream:
-        from .content.proxied import Upstreams
+        from ..content.proxied import Upstreams
 
         return Upstreams(config)
-    from .content.application import Application
+    from ..content.application import Application
 
     return Application(config, log)
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .config.rereading import Reloaded
-from .errors import WRONG_ARGUMENTS, StartupError
-from .log.logs import Log
-from .workers.overseer import Overseer
+from ..config.rereading import Reloaded
+from ..errors import WRONG_ARGUMENTS, StartupError
+from ..log.logs import Log
+from ..workers.overseer import Overseer
 
 if TYPE_CHECKING:
-    from .admin.address import AdminSockets
-    from .admin.hosting import Admin
-    from .admin.local import LocalService
+    from ..admin.address import AdminSockets
+    from ..admin.hosting import Admin
+    from ..admin.local import LocalService
 
 
 def bind_admin(address: str | None, token_file: str | None) -> AdminSockets | None:
@@ -24,7 +24,7 @@ def bind_admin(address: str | None, token_file: str | None) -> AdminSockets | No
         if token_file is not None:
             raise StartupError("--admin-token-file needs --admin", WRONG_ARGUMENTS)
         return None
-    from .admin.address import open_admin
+    from ..admin.address import open_admin
 
     return open_admin(address, token_file)
 
@@ -33,7 +33,7 @@ def admin_on(sockets: AdminSockets | None, config: object, log: Log) -> Admin | 
     """Return the listener on sockets that are bound. It shows `config`."""
     if sockets is None:
         return None
-    from .admin.hosting import Admin
+    from ..admin.hosting import Admin
 
     return Admin(sockets, config, log)
 
@@ -42,7 +42,7 @@ def overseer_for(admin: Admin | None, log: Log) -> Overseer | None:
     """Return what keeps an admin process beside a supervisor."""
     if admin is None:
         return None
-    from .admin.oversight import AdminProcess
+    from ..admin.oversight import AdminProcess
 
     return AdminProcess(admin.sockets, admin.serve_alone, log)
 
@@ -54,7 +54,7 @@ def local_service(
     drained, unless `drain` is None, and reloaded, by functions that are told who has asked."""
     if address is None:
         return None
-    from .admin.local import LocalService
+    from ..admin.local import LocalService
 
     def drain_for_post(begin: Callable[[str], object]) -> None:
         log("drain requested", by="POST /drain")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from ..http import HttpServer
-from ..runtime import current_time
-from ..timing import Timer, after_func
-from .log.logs import Log
+from ...http import HttpServer
+from ...runtime import current_time
+from ...timing import Timer, after_func
+from ..log.logs import Log
 
 # seconds between two lines
 PERIOD = 1.0

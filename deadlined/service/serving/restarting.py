@@ -32,20 +32,20 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ..config import ServeConfig
+from ..errors import CUT, FAILED, WRONG_ARGUMENTS, StartupError
+from ..listening.listening import open_sockets
+from ..log.logs import Log
+from ..process.last_resort import MARGIN
+from ..process.notify import Notifier
+from ..process.parent_death import fork
+from ..process.signals import ALWAYS_STOP, STOPS, SignalPipe, StopSignals
+from ..process.waiting import at_once
 from .administered import bind_admin
-from .config import ServeConfig
-from .errors import CUT, FAILED, WRONG_ARGUMENTS, StartupError
-from .listening.listening import open_sockets
-from .log.logs import Log
-from .process.last_resort import MARGIN
-from .process.notify import Notifier
-from .process.parent_death import fork
-from .process.signals import ALWAYS_STOP, STOPS, SignalPipe, StopSignals
-from .process.waiting import at_once
 from .watching import CHANGED, LONGEST, watch
 
 if TYPE_CHECKING:
-    from .admin.address import AdminSockets
+    from ..admin.address import AdminSockets
 
 # seconds that a serving process has to drain: a person waits for it
 DRAIN: Final = 2.0

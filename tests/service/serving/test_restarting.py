@@ -18,7 +18,7 @@ import pytest
 from deadlined.service.config import ServeConfig
 from deadlined.service.process.notify import Notifier
 from deadlined.service.process.signals import SAME_STOP, STOPS
-from deadlined.service.reloading import Reloader
+from deadlined.service.serving.restarting import Reloader
 from tests.support.admin import admin_of
 from tests.support.command import (
     COMMAND,
@@ -226,8 +226,8 @@ async def app(scope, receive, send):
 def test_one_that_is_busy_in_c_code_is_killed_after_its_time(file: Path, tmp_path: Path) -> None:
     file.write_text(BUSY)
     impatient = (
-        "from deadlined.service import reloading\n"
-        "reloading.DRAIN = reloading.MARGIN = 0.1\n"
+        "from deadlined.service.serving import restarting\n"
+        "restarting.DRAIN = restarting.MARGIN = 0.1\n"
         "from deadlined.__main__ import run\nrun()\n"
     )
     command = [COMMAND[0], "-c", impatient, "serve", "--port", "0"]

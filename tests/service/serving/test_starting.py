@@ -23,7 +23,7 @@ from deadlined.runtime import run as run_loop
 from deadlined.service.errors import before_serving
 from deadlined.service.process.children import children_get
 from deadlined.service.process.signals import SAME_STOP, STOPS, ignore_stops
-from deadlined.service.starting import Starting, replaced_by
+from deadlined.service.serving.starting import Starting, replaced_by
 from tests.support.command import COMMAND, Process, launched, rest_of, run, wait_until_starting
 from tests.support.runtime import forks
 
@@ -148,7 +148,7 @@ def test_nor_where_ctrl_c_is_ignored(tmp_path: Path) -> None:
 # signals itself when its handler gives way to those of a process that serves: trio keeps what comes in its own code
 LATE = """
 import signal, sys
-from deadlined.service import stopping
+from deadlined.service.serving import stopping
 from deadlined.runtime import protected_from_interrupts
 
 entered = stopping.Stopper.__enter__

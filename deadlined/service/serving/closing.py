@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..runtime import Event
-from .content.content import Content
+from ...runtime import Event
+from ..content.content import Content
+from ..process.last_resort import MARGIN
 from .drain import ProcessDrain
-from .process.last_resort import MARGIN
 
 # seconds after the drain's deadline; as many are left then for the end of the content
 OVERDUE: Final = MARGIN / 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..http import HttpServer
-from ..runtime import Event, current_time
+from ...http import HttpServer
+from ...runtime import Event, current_time
+from ..log.logs import Log
 from .drain_report import DrainReport
-from .log.logs import Log
 
 
 class ProcessDrain:

@@ -26,14 +26,14 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from ..http import REUSE_GRACE
-from ..runtime import call_soon, cancelled_tasks
-from .errors import FAILED
-from .process.children import children_get
-from .process.hangup import Hangup
-from .process.last_resort import MARGIN, end_later, exit_now
-from .process.signals import ALWAYS_STOP, StopSignals, ignore_stops
-from .process.unfinished import busy_place, waited_for
+from ...http import REUSE_GRACE
+from ...runtime import call_soon, cancelled_tasks
+from ..errors import FAILED
+from ..process.children import children_get
+from ..process.hangup import Hangup
+from ..process.last_resort import MARGIN, end_later, exit_now
+from ..process.signals import ALWAYS_STOP, StopSignals, ignore_stops
+from ..process.unfinished import busy_place, waited_for
 from .starting import replaced_by
 
 # seconds for the end of Python: for threads of the application, and what it has told `atexit`. Sentry sends what it has

@@ -27,9 +27,9 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from .process.children import children_get
-from .process.last_resort import MARGIN, call_in_thread, exit_now
-from .process.signals import ALWAYS_STOP, StopSignals
+from ..process.children import children_get
+from ..process.last_resort import MARGIN, call_in_thread, exit_now
+from ..process.signals import ALWAYS_STOP, StopSignals
 
 
 class Starting:

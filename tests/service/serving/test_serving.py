@@ -73,7 +73,7 @@ def test_a_system_that_refuses_what_a_start_needs_is_told_as_its_failure(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(SANDBOX)
     (tmp_path / "app.py").write_text("async def app(scope, receive, send):\n    raise NotImplementedError\n")
-    path = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
+    path = f"{tmp_path}{os.pathsep}{Path(__file__).parents[3]}"
     completed = run("serve", "app:app", "--uds", "socket", *arguments, cwd=tmp_path, PYTHONPATH=path)
     why = f"cannot start {what}: Operation not permitted"
     # asyncio and uvloop themselves complain of their broken loop
@@ -95,7 +95,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
 def test_too_few_files_are_told_by_their_limit(tmp_path: Path, loop: str, limit: int) -> None:
     (tmp_path / "sitecustomize.py").write_text(LOW_LIMIT.format(limit=limit))
     (tmp_path / "app.py").write_text("async def app(scope, receive, send):\n    raise NotImplementedError\n")
-    path = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
+    path = f"{tmp_path}{os.pathsep}{Path(__file__).parents[3]}"
     completed = run("serve", "app:app", "--uds", "socket", "--loop", loop, cwd=tmp_path, PYTHONPATH=path)
     assert completed.returncode == 1
     assert completed.stderr.startswith(f"Error: this process may open {limit} files, and needs 32, and one more for ")
