@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,23 @@ FLOORS = {
     "freshness": 0,
     "value": -10,
 }
+
+# The same for the rooms of the service, whose face is `deadlined/service/__init__.py`.
+FLOORS_OF_SERVICE = {
+    FACE: 80,
+    "serving": 70,
+    "content": 60,
+    "admin": 50,
+    "command": 50,
+    "workers": 40,
+    "listening": 30,
+    "config": 20,
+    "process": 20,
+    "log": 10,
+    "tls": 10,
+    "errors": 0,
+}
+HOUSES = {"deadlined": FLOORS, "deadlined.service": FLOORS_OF_SERVICE}
 
 # Two modules that need each other: the import, which is for type checkers only, and why it may be.
 CYCLES = {
@@ -119,10 +137,10 @@ def module_name(path: Path, package: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def room(module: str) -> str:
+def room(module: str, house: str = "deadlined") -> str:
     """`deadlined.net.conn` is in `net`; `deadlined` itself, and a name that is no room, is the face."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 and parts[1] in FLOORS else FACE
+    name = module.removeprefix(f"{house}.").split(".")[0]
+    return name if name in HOUSES[house] else FACE
 
 
 def imports(source: str, module: str, is_package: bool) -> Iterator[Import]:
@@ -157,13 +175,13 @@ def _deferred(tree: ast.Module) -> set[ast.AST]:
 
 
 def upward(found: Iterable[Import]) -> list[str]:
-    """What breaks the table of floors."""
+    """What breaks the tables of floors."""
     broken = []
-    for item in found:
-        if item.target.split(".")[0] != "deadlined":
+    for item, (house, floors) in product(found, HOUSES.items()):
+        if not (within(item.module, (house,)) and within(item.target, (house,))):
             continue
-        here, there = room(item.module), room(item.target)
-        if here != there and FLOORS[there] >= FLOORS[here]:
+        here, there = room(item.module, house), room(item.target, house)
+        if here != there and floors[there] >= floors[here]:
             broken.append(f"{item.module}:{item.line} ({here}) imports {item.target} ({there})")
     return broken
 
@@ -297,11 +315,11 @@ def all_imports() -> list[Import]:
 # The house as it stands.
 
 
-def test_every_module_lives_in_a_room_that_has_a_floor() -> None:
-    top = {
-        path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.suffix == ".py" or any(path.glob("*.py"))
-    }
-    assert top - {"__init__", "__main__"} <= set(FLOORS)
+@pytest.mark.parametrize("house", HOUSES)
+def test_every_module_lives_in_a_room_that_has_a_floor(house: str) -> None:
+    folder = PACKAGE.joinpath(*house.split(".")[1:])
+    top = {path.name.removesuffix(".py") for path in folder.iterdir() if path.suffix == ".py" or any(path.glob("*.py"))}
+    assert top - {"__init__"} == set(HOUSES[house]) - {FACE}
 
 
 def test_imports_point_down_only() -> None:
@@ -426,6 +444,9 @@ def found_in(source: str, module: str, is_package: bool = False) -> list[Import]
         ("deadlined.cli", "def main():\n    from .service import run"),
         ("deadlined.poll.desc", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .poller import Poller"),
         ("deadlined.timers.timer", "import math"),
+        ("deadlined.service.workers.link", "from ..log.logs import Log"),
+        ("deadlined.service.workers.link", "from .frames import Frames"),
+        ("deadlined.service.workers.link", "from ...http import HttpServer"),
     ],
 )
 def test_the_checker_lets_downward_imports_pass(module: str, source: str) -> None:
@@ -446,6 +467,9 @@ def test_the_checker_lets_downward_imports_pass(module: str, source: str) -> Non
         ("deadlined.proxy.pool", "from ..asgi import AsgiHandler"),
         ("deadlined.threads", "from .poll import Half"),
         ("deadlined.timers.timer", "from ..errors import DeadlineExceeded"),
+        ("deadlined.service.workers.link", "from ..serving.running import Running"),
+        ("deadlined.service.command.child", "def late():\n    from ..admin import gate"),
+        ("deadlined.service.log.logs", "from .. import StartupError"),
         ("deadlined.timers.timer", "def late():\n    from ..runtime import Pump"),
         ("deadlined.timers.timer", "class A:\n    def late(self):\n        import deadlined.net.conn"),
         ("deadlined.poll.desc", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..runtime import Pump"),
