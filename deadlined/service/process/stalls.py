@@ -42,7 +42,7 @@ _PAUSE = 10.0
 _MOST = 100
 
 # characters of a stack, the innermost ones: with the rest of its line below PIPE_BUF, so that no other line comes
-# between (`output.py`)
+# between (`log/output.py`)
 _LONGEST = 3000
 
 # where a loop waits for events in Python code

@@ -10,10 +10,10 @@ Hazard     A service that is stopped while it starts counts as one that has fail
 Answer     Until it serves (`stopping.py`), SIGTERM does what Ctrl-C does: the application's own `finally` and `async
            with` blocks run, and the process exits with 0. A second SIGTERM, or MARGIN seconds, end it at once, with 0
            as well, and so does any signal when the start has ended and the process has not; but none that is of the
-           same stop as the first one (`signals.py`). SIGTERM after Ctrl-C interrupts nothing again, and begins the
-           MARGIN. A process that has a supervisor is told several times to stop, and only the first time interrupts. So
-           SIGINT is handled here, too, and then does what its handler from before does: Python's own, or, in a run,
-           that of the event loop.
+           same stop as the first one (`process/signals.py`). SIGTERM after Ctrl-C interrupts nothing again, and begins
+           the MARGIN. A process that has a supervisor is told several times to stop, and only the first time
+           interrupts. So SIGINT is handled here, too, and then does what its handler from before does: Python's own,
+           or, in a run, that of the event loop.
 Cost       A start that is busy in C code, an import for example, notices the signal when that returns.
 """
 

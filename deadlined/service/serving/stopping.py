@@ -8,9 +8,9 @@ Hazard     A drain that the event loop performs never begins if the loop is bloc
 Answer     The handler starts a thread that ends the process MARGIN after the drain's deadline, whatever happens, and
            only then tells the event loop. If no thread can be started, an alarm of the kernel's takes its place, which
            ends the process by SIGALRM, but process 1 only between two bytecodes. A later signal, if it is not of
-           the same stop (`signals.py`), moves that deadline to its own time. Once serving has ended, EXIT_GRACE is left
-           at most, because Python waits for threads of the application, and the exit code is the drain's. The handler
-           stays after the drain; Python's end ignores signals.
+           the same stop (`process/signals.py`), moves that deadline to its own time. Once serving has ended, EXIT_GRACE
+           is left at most, because Python waits for threads of the application, and the exit code is the drain's. The
+           handler stays after the drain; Python's end ignores signals.
 Cost       One sleeping thread during a drain. While the main thread is in one call of C code, nothing of this begins:
            with --workers and --reload another process ends this one then, a single process waits for that call.
 """

@@ -1,6 +1,7 @@
 """The latest block of a worker process's event loop, in memory that the process shares with its supervisor.
 
-Facts      A process whose event loop is blocked sends nothing. A thread of it knows where it is blocked (`stalls.py`).
+Facts      A process whose event loop is blocked sends nothing. A thread of it knows where it is blocked
+           (`process/stalls.py`).
 Hazard     What a thread sent could end up in the middle of a frame that the event loop has begun. The supervisor kills
            a process that hangs, and nobody learns where; its log has each place only once.
 Answer     The thread writes to memory, and the supervisor reads it when it needs it. What is half written is nothing.

@@ -9,7 +9,7 @@ Answer     The first worker process must be ready before others are started; if 
            long, after a delay that doubles with each round of deaths. A worker process drains when its link to the
            supervisor breaks; one whose event loop does not run learns it by a signal, on Linux. A signal to a worker
            process begins its drain, however often it comes; only the supervisor ends one at once, over the link. What
-           is left after its drain is killed. See `rolling.py`, `watchdog.py`, `parent_death.py`.
+           is left after its drain is killed. See `rolling.py`, `watchdog.py`, `process/parent_death.py`.
 Cost       A process that sleeps, but for a question to each worker process per second.
 """
 

@@ -8,7 +8,8 @@ Answer     A process that serves alone gives it from its event loop. A superviso
            worker process that serves, with or without a service manager. While one does not answer, others accept what
            comes to its sockets; one that has not answered for --worker-timeout, or WATCHDOG_USEC if that is shorter, is
            killed, and replaced. `silence.py` decides.
-Cost       A question per worker process and second, which wakes one that is idle, and its thread of `stalls.py`.
+Cost       A question per worker process and second, which wakes one that is idle, and its thread of
+           `process/stalls.py`.
 """
 
 from __future__ import annotations
