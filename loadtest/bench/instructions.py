@@ -47,7 +47,7 @@ class Case:
 
     @property
     def greeting(self) -> Greeting:
-        return HELLO if self.app == "hello" else HELLO._replace(body=b'{"message":"Hello, world!"}')
+        return HELLO if self.app == "hello" else Greeting(HELLO.request, 200, b'{"message":"Hello, world!"}')
 
     @property
     def command(self) -> list[str]:
