@@ -39,6 +39,7 @@ FLOORS = {
     "terminal": 10,  # of the standard library alone: the command loads it before all else
     "timers": 0,
     "errors": 0,
+    "freezing": 0,  # of the standard library and PyInstaller, inside of which it runs
     "freshness": 0,
     "value": -10,
 }
