@@ -158,8 +158,8 @@ STARTING = """
 import sys
 import time
 
-print("busy", file=sys.stderr, flush=True)
 try:
+    print("busy", file=sys.stderr, flush=True)
     time.sleep(600)
 finally:
     time.sleep(600)
