@@ -9,8 +9,9 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +45,21 @@ def panels() -> list[dict[str, Any]]:
     return found
 
 
-def expressions() -> list[str]:
-    """Return every query, for all jobs and instances. A rate is over some scrapes, as Grafana's own interval is."""
-    texts = [target["expr"] for panel in panels() for target in panel["targets"]]
+def expressions(kind: str = "") -> list[str]:
+    """Return every query, or those of this kind of panels, for all jobs and instances. A rate is over some scrapes, as
+    Grafana's own interval is."""
+    texts = [target["expr"] for panel in panels() if kind in panel["type"] for target in panel["targets"]]
     return [text.replace("$__rate_interval", "5s").replace("$job", ".+").replace("$instance", ".+") for text in texts]
+
+
+def good_traffic(process: Process) -> None:
+    for _ in range(5):
+        process.get()
 
 
 def traffic(process: Process) -> None:
     """Make requests of every kind that a panel shows: good ones, one that fails, and one that is too slow."""
-    for _ in range(5):
-        process.get()
+    good_traffic(process)
     process.get("/fails")
     with process.connect() as slow:
         slow.sendall(b"GET / HT")
@@ -121,6 +127,17 @@ def wait(holds: Any, otherwise: Any) -> None:
         time.sleep(0.1)
 
 
+def wait_until_found(database: Prometheus, missing: list[str], ask: Callable[[], None]) -> None:
+    """Make requests until each of these queries has found something."""
+
+    def all_found() -> bool:
+        ask()
+        missing[:] = [expression for expression in missing if not database.query(expression)]
+        return not missing
+
+    wait(all_found, lambda: missing)
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_prometheus_scrapes_it_and_each_query_of_the_dashboard_finds_something(
     workers: str, start: Starter, tmp_path: Path
@@ -132,14 +149,9 @@ def test_prometheus_scrapes_it_and_each_query_of_the_dashboard_finds_something(
     admin = admin_of(process)
     target = process.events("admin listening")[0]["url"].removeprefix("http://")
     with prometheus(tmp_path, target) as database:
-        missing = expressions()
-
-        def all_found() -> bool:
-            traffic(process)
-            missing[:] = [expression for expression in missing if not database.query(expression)]
-            return not missing
-
-        wait(all_found, lambda: missing)
+        # a figure of what has not happened is 0, and not "No data"
+        wait_until_found(database, expressions("stat"), partial(good_traffic, process))
+        wait_until_found(database, expressions(), partial(traffic, process))
         (scraped,) = database.targets()
         assert (scraped["health"], scraped["lastError"]) == ("up", "")
         assert database.query("deadlined_ready")[0]["value"][1] == "1"
