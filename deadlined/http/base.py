@@ -72,7 +72,7 @@ class ConnectionBase(ConfiguredConnection):
         self.attendance: int = QUEUED
         self.phase = Phase.HEADER
         self.deadline: float = INF
-        self.close_after = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
+        self.close_after: float = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
         self.draining = False
         # the current request; what answers it without a task, None once it is answered or a task goes on
         self._exchange: Exchange | None = None

@@ -74,7 +74,7 @@ class EndingExchange(ExchangeFacts):
     def tell_others(self) -> None:
         """End the exchange for a handler that is to be cancelled, if a task waits for the peer which the cancellation
         may not reach: what that task receives tells the handler, which is spared for DISCONNECT_GRACE seconds."""
-        if not self.others_wait:
+        if not self._others:
             return
         self.spare()
         if self._link == DETACHED:
@@ -89,19 +89,19 @@ class EndingExchange(ExchangeFacts):
 
     def count_others(self, more: int) -> None:
         """Note that `more` tasks wait for the peer which a cancellation of the handler may not reach."""
-        self.others_wait += more
+        self._others += more
         if more < 0 and self.ended:
             self.note_told()
 
     def note_told(self) -> None:
         """Note that the calling task learns that the exchange has ended. The first call in a task which a cancellation
         of the handler may not reach spares the handler for DISCONNECT_GRACE seconds."""
-        if self.spared_until == -INF and self.in_other_task:
+        if self._spared_until == -INF and self.in_other_task:
             self.spare()
 
     def spare(self) -> None:
         """Let nothing cancel the handler for DISCONNECT_GRACE seconds from now."""
-        self.spared_until = self._host.clock.now() + DISCONNECT_GRACE
+        self._spared_until = self._host.clock.now() + DISCONNECT_GRACE
 
     # its tasks that wait for bytes
 

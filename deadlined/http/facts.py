@@ -36,6 +36,7 @@ class ExchangeFacts:
         "_late",
         "_leave_by",
         "_link",
+        "_others",
         "_own_deadline",
         "_paused",
         "_paused_at",
@@ -44,6 +45,7 @@ class ExchangeFacts:
         "_response",
         "_sending",
         "_server_status",
+        "_spared_until",
         "_timeouts",
         "_told",
         "_waits_end",
@@ -53,10 +55,8 @@ class ExchangeFacts:
         "ends_receives",
         "forwarded_client",
         "head_done",
-        "others_wait",
         "quiet_sends",
         "request",
-        "spared_until",
         "start_time",
         "task",
         "writer",
@@ -110,10 +110,10 @@ class ExchangeFacts:
         # what the handler knows of its end: `tell` was called
         self._told = False
         # tasks that wait for what the peer sends, and that a cancellation of the handler may not reach
-        self.others_wait: int = 0
+        self._others: int = 0
         # until when the handler must not be cancelled, so that such a task, which was told of the end, can tell the
         # handler; -INF if none was told
-        self.spared_until: float = -INF
+        self._spared_until: float = -INF
 
         # its deadlines. The timeouts with which the request has begun hold for all of it, also after a reload
         self._timeouts = host.timeouts
@@ -127,6 +127,16 @@ class ExchangeFacts:
         # latest one began, or the receive that has ended it
         self._paused = 0.0
         self._paused_at = head_done
+
+    @property
+    def others_wait(self) -> bool:
+        """True if a task waits for what the peer sends that a cancellation of the handler may not reach."""
+        return self._others > 0
+
+    @property
+    def spared_until(self) -> float:
+        """Until when the handler must not be cancelled; -INF if it may be."""
+        return self._spared_until
 
     @property
     def status(self) -> int:
