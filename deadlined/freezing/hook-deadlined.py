@@ -15,5 +15,5 @@ from PyInstaller.utils.hooks import collect_data_files, collect_submodules  # ty
 LIBRARIES = ("h11", "httptools", "trio", "uvloop", "websockets")
 COMPILED = [path.name.partition(".")[0] for path in files("deadlined") or () if "__mypyc." in path.name]
 
-datas = collect_data_files("deadlined")
-hiddenimports = [*COMPILED, *collect_submodules("deadlined"), *filter(find_spec, LIBRARIES)]
+datas: list[tuple[str, str]] = collect_data_files("deadlined")
+hiddenimports: list[str] = [*COMPILED, *collect_submodules("deadlined"), *filter(find_spec, LIBRARIES)]
