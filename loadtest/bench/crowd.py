@@ -85,12 +85,12 @@ class Crowd(ExitStack):
             answers, received = Answers(), b""
             while not answers.complete:
                 if not (data := client.recv(4096)):
-                    raise RuntimeError("the server closed before it had answered")
+                    raise RuntimeError(f"the server closed before it had answered: {received[:200]!r}")
                 answers.feed(data, 0.0)
                 received += data
             body = received.partition(b"\r\n\r\n")[2]
             if (answers.status, body) != (self._greeting.status, self._greeting.body):
-                raise RuntimeError(f"something else is answered: {answers.status}, {body[:200]!r}")
+                raise RuntimeError(f"something else is answered: {received[:200]!r}")
             self.answered[client] = time.monotonic()
 
     def open(self, number: int) -> None:
