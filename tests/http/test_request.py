@@ -406,6 +406,11 @@ def test_malformed_requests_are_refused_after_a_good_one_too(data: bytes, status
         (post(5, b"content-length: 6"), "more than one Content-Length"),
         (get(b"content-length: +5"), "Content-Length is not a number"),
         (get(b"content-length: " + b"9" * 50), "Content-Length is not a number"),
+        (
+            get(b"transfer-encoding: gzip"),
+            "the last Transfer-Encoding is not `chunked`: where the body ends is unknown",
+        ),
+        (get(b"transfer-encoding: chunked, chunked"), "the only Transfer-Encoding that is supported is `chunked`"),
         (get(b"transfer-encoding: gzip, chunked"), "the only Transfer-Encoding that is supported is `chunked`"),
     ],
 )
