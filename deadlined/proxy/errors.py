@@ -78,7 +78,8 @@ def may_repeat(error: UpstreamError, method: str, has_body: bool, tries: int, re
     """Return True if a request that was sent `tries` times, and has failed with `error`, may be sent again: nothing was
     sent back, and either no upstream has seen this try, or the request is idempotent, has no body, and was not waited
     for in vain already for as long as a client may wait. `repeated`: an upstream may have seen it before this try,
-    which was a retry then. A retry that fails is not retried (RFC 9110, 9.2.2): the request may be what breaks them."""
+    which was a retry then. A retry that fails is not retried (RFC 9110, 9.2.2): the request may be what breaks the
+    upstreams."""
     if error.started or tries >= TRIES:
         return False
     if error.failure in UNSEEN:

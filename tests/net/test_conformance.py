@@ -62,5 +62,5 @@ async def test_tls_over_a_conn_keeps_the_contract_of_a_stream(maker: Maker, http
         client, server = await maker()
         return certificates().wrap(client, server, https_compatible=https_compatible)
 
-    # clogging a TLS stream from outside would break its records; test_net_tls.py does it from inside
+    # clogging a TLS stream from outside would break its records; test_tls_conn.py does it from inside
     await check_two_way_stream(make, None)

@@ -1,7 +1,7 @@
 """The admin listener: a server of this package beside the server that it describes, with its own limits and deadlines.
 
 Facts      It shares a process with the real clients, or with nothing but the supervisor. It is the last to end there,
-           because it tells of a drain to its end, and the process then has MARGIN seconds (`serving/stopping.py`).
+           because it tells of a drain to its end, and the process then has MARGIN seconds (`process/last_resort.py`).
 Hazard     A client that opens a thousand connections to it, or sends a byte per second, takes descriptors and memory,
            or all of that time. A failure of it ends what it only describes.
 Answer     Its deadlines are short and cannot be configured. Beyond MOST connections a new one is answered 503 and

@@ -59,7 +59,7 @@ HELP = {
     "upstream_idle": "Longest silence of an upstream in the middle of a body, or while it must take one.",
     "upstream_queue": "Time that a request may wait for an upstream that can take it; then the response is 503.",
     "upstream_reuse": "Time that an idle connection is kept, unless the upstream says how long it keeps it itself.",
-    "upstream_per_try": "Time for one try; then a request that may be repeated is tried again, three times in all.",
+    "upstream_per_try": "Time for one try; then a request that may be repeated is tried again.",
     "upstream_connections": "Requests that each upstream has at most at once from each worker process; others wait.",
     "max_head": "Bytes of a request's head; more is answered with 431, or 414 if the first line alone is longer.",
     "max_headers": "Header fields of a request; more are answered with 431.",
