@@ -6,7 +6,6 @@ what to do, and this module does it. `connection.py` derives from it and adds th
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Final
 
 from ..net import Conn
@@ -72,7 +71,7 @@ class ConnectionBase(ConfiguredConnection):
         self.attendance: int = QUEUED
         self.phase = Phase.HEADER
         self.deadline: float = INF
-        self.close_after: float = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
+        self.close_after = INF
         self.draining = False
         # the current request; what answers it without a task, None once it is answered or a task goes on
         self._exchange: Exchange | None = None

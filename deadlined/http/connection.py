@@ -11,6 +11,8 @@ Cost       A task while there is something to do. A phase stores its name and it
 
 from __future__ import annotations
 
+import random
+
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, ClosedResourceError, Conn
 from . import policy
@@ -49,6 +51,7 @@ class Connection(UpgradedConnection):
 
     def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
         super().__init__(settings, conn, number, owner, dates)
+        self.close_after = policy.age_deadline(self.accepted, random.uniform(-1, 1), self.timeouts)
         # the TLS handshake that is under way
         self._shaking: TlsHandshake | None = None
         # `_finish_exchange` is under way or was cancelled: what ends the task is not the handler's failure
