@@ -339,6 +339,8 @@ class Supervisor:
         self._slots.close()
 
     def _reap(self) -> None:
+        # a Ctrl-C ends the worker processes, too: no failure of theirs, and none is replaced
+        self._read_signals()
         for pid in list(self._workers):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:

@@ -287,13 +287,55 @@ def test_a_fork_that_fails_later_is_tried_again_after_the_delay(
 
 def serving_since_before_a_reload(supervisor: Supervisor, number: int) -> socket.socket:
     """Add a worker process that serves and is to be replaced, and return its end."""
+    # a pid that no process has
+    return serving_as(supervisor, number, 2**22 + number, supervisor._rolling.generation - 1)
+
+
+def serving_as(supervisor: Supervisor, number: int, pid: int, generation: int = 0) -> socket.socket:
+    """Add a worker process that serves, and return its end."""
     ours, theirs = socket.socketpair()
     channel = Channel(ours, supervisor._selector, lambda kind, payload: None)
-    # a pid that no process has
-    pid = 2**22 + number
-    generation = supervisor._rolling.generation - 1
     supervisor._workers[pid] = WorkerProcess(pid, channel, 0.0, number, generation, LastBlock(), ready=True)
     return theirs
+
+
+class InTheWay(Overseer):
+    """Keeps its supervisor busy while a Ctrl-C comes, which ends a worker process at once."""
+
+    def __init__(self, ends: int) -> None:
+        self._ends = ends
+
+    def until(self) -> float:
+        return time.monotonic() if self._ends else math.inf
+
+    def tick(self) -> None:
+        pid, self._ends = self._ends, 0
+        if pid:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(pid, signal.SIGTERM)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_a_worker_that_ends_by_the_same_signal_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise EOFError
+
+    said: list[tuple[str, dict[str, object]]] = []
+    children = [os.posix_spawn("/bin/sleep", ["sleep", "100"], {}) for _ in range(2)]
+    supervisor = Supervisor(
+        configuration(),
+        slots(),
+        lambda event, **fields: said.append((event, fields)),
+        InTheWay(children[0]),
+        Notifier(),
+    )
+    supervisor._stage = Stage.SERVING
+    others = [serving_as(supervisor, number, pid) for number, pid in enumerate(children, 1)]
+    monkeypatch.setattr(os, "fork", refuse)
+    supervisor.run()
+    assert said[0] == ("stopping the workers", {"signal": "SIGINT", "workers": 2})
+    for other in others:
+        other.close()
 
 
 # the end
