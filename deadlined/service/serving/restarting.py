@@ -203,11 +203,11 @@ class Reloader:
         self._kill_overdue()
 
     def _read_signals(self, now: float) -> None:
-        noted = self._signals.read()
-        self._reap()
-        for number in noted:
+        for number in self._signals.read():
             if number in STOPS:
                 self._stop(number, now)
+        # after them: a Ctrl-C reaches the serving process, too, which may have ended by it
+        self._reap()
 
     def _changed(self, message: bytes) -> None:
         """Begin the next serving process. The first message says that files are watched, and names none."""

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -126,10 +126,27 @@ def test_ctrl_c_in_a_terminal_ends_both(start: Starter, file: Path) -> None:
         process.connect()
 
 
+def reloading(directory: Path) -> ServeConfig:
+    return ServeConfig(app="app:app", bind=(f"unix:{directory}/socket",), reload=True, reload_dir=(str(directory),))
+
+
+def test_a_process_that_ends_by_the_same_signal_keeps_its_exit_code(tmp_path: Path) -> None:
+    told: list[str] = []
+    reloader = Reloader(reloading(tmp_path), lambda event, **_: told.append(event), Notifier())
+    with reloader._changes, reloader._theirs, reloader._selector, ExitStack() as stack:
+        stack.callback(reloader._signals.release)
+        reloader._signals.handle()
+        # it had to cut requests, and has ended before its parent noticed the signal
+        reloader._serving = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 4"], {})
+        os.waitid(os.P_PID, reloader._serving, os.WEXITED | os.WNOWAIT)
+        os.kill(os.getpid(), signal.SIGINT)
+        reloader._wait()
+    assert (told, reloader._code) == (["stopping"], 4)
+
+
 def test_a_signal_of_the_same_stop_kills_nothing(tmp_path: Path) -> None:
     told: list[tuple[str, object]] = []
-    config = ServeConfig(app="app:app", bind=(f"unix:{tmp_path}/socket",), reload=True, reload_dir=(str(tmp_path),))
-    reloader = Reloader(config, lambda event, **fields: told.append((event, fields["signal"])), Notifier())
+    reloader = Reloader(reloading(tmp_path), lambda event, **fields: told.append((event, fields["signal"])), Notifier())
     reloader._signals.release()
     with reloader._changes, reloader._theirs, reloader._selector:
         for number, now in ((signal.SIGINT, 50.0), (signal.SIGTERM, 50.0), (signal.SIGTERM, 50.05)):
