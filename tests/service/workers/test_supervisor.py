@@ -332,7 +332,11 @@ def test_a_worker_that_ends_by_the_same_signal_is_not_missed(monkeypatch: pytest
     supervisor._stage = Stage.SERVING
     others = [serving_as(supervisor, number, pid) for number, pid in enumerate(children, 1)]
     monkeypatch.setattr(os, "fork", refuse)
-    supervisor.run()
+    with contextlib.ExitStack() as stack:
+        # a supervisor that has ended leaves them ignored
+        for number in STOPS:
+            stack.callback(signal.signal, number, signal.getsignal(number))
+        supervisor.run()
     assert said[0] == ("stopping the workers", {"signal": "SIGINT", "workers": 2})
     for other in others:
         other.close()
