@@ -7,7 +7,7 @@
                                   often each line ran (deadlined/training.py), which is a tenth faster, and varies
     DEADLINED_TRAINING=1          compile twice, or do not build
 
-Everything else is in pyproject.toml.
+Everything else is in pyproject.toml, also which modules are compiled.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,84 +37,8 @@ HEADERS = [CLOCK, DOCSTRINGS, THROWING]
 # which sources the compiled modules of an editable install were made of; deadlined/freshness.py compares it
 RECORD = ROOT / "deadlined/compiled.sha256"
 
-# rooms, or single modules of one: what runs with every packet, timer or request
-COMPILED = [
-    "value.py",
-    "timers",
-    "poll",
-    "runtime/guest.py",
-    "runtime/host.py",
-    "runtime/tasks.py",
-    "runtime/on_asyncio/alarms.py",
-    "runtime/on_asyncio/foreign.py",
-    "runtime/on_asyncio/group.py",
-    "runtime/on_asyncio/host.py",
-    "runtime/on_asyncio/tasks.py",
-    "runtime/on_asyncio/traces.py",
-    "runtime/on_asyncio/waiting.py",
-    "runtime/on_trio/context.py",
-    "runtime/on_trio/group.py",
-    "runtime/on_trio/guard.py",
-    "runtime/on_trio/host.py",
-    "runtime/on_trio/parking.py",
-    "runtime/on_trio/suspension.py",
-    "runtime/on_trio/tasks.py",
-    "runtime/on_trio/waiter.py",
-    "net/side.py",
-    "net/sockets.py",
-    "net/conn.py",
-    "net/tls.py",
-    "net/tls_core.py",
-    "http/accepting.py",
-    "http/admission.py",
-    "http/admitting.py",
-    "http/base.py",
-    "http/closing.py",
-    "http/configured.py",
-    "http/connection.py",
-    "http/counts.py",
-    "http/dates.py",
-    "http/ending.py",
-    "http/exchange.py",
-    "http/facts.py",
-    "http/handling.py",
-    "http/handshake.py",
-    "http/heads.py",
-    "http/inbox.py",
-    "http/late_sends.py",
-    "http/liveness.py",
-    "http/output.py",
-    "http/owner.py",
-    "http/peer.py",
-    "http/policy.py",
-    "http/pool.py",
-    "http/raw.py",
-    "http/receiving.py",
-    "http/records.py",
-    "http/routes.py",
-    "http/seams.py",
-    "http/secure.py",
-    "http/server.py",
-    "http/settings.py",
-    "http/state.py",
-    "http/survey.py",
-    "http/timeouts.py",
-    "http/transport.py",
-    "http/upgraded.py",
-    "http/waiting.py",
-    "http/websocket.py",
-    "http/websocket_deadlines.py",
-    "http/websocket_protocol.py",
-    "http/worker.py",
-    "http/wire",
-    "asgi/budget.py",
-    "asgi/channel.py",
-    "asgi/extension.py",
-    "asgi/handler.py",
-    "asgi/messages.py",
-    "asgi/websocket.py",
-    "proxy",
-]
+# rooms, or single modules of one
+COMPILED: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["deadlined"]["compiled"]
 
 # what stays interpreted: re-exports, the port of the tests, which they derive from, and a structure of ctypes
 INTERPRETED = {"__init__.py", "fake.py", "timerfd.py"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import pickle
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,14 +30,10 @@ ALLOWED = {
 
 
 def compiled_files() -> list[Path]:
-    """Return the modules that setup.py lists."""
-    (listed,) = [
-        node.value
-        for node in ast.parse((ROOT / "setup.py").read_text()).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPILED"
-    ]
+    """Return the modules that pyproject.toml lists."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     found: list[Path] = []
-    for name in ast.literal_eval(listed):
+    for name in project["tool"]["deadlined"]["compiled"]:
         path = PACKAGE / name
         found += [path] if path.suffix else [each for each in path.glob("*.py") if each.name not in INTERPRETED]
     return found
