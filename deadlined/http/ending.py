@@ -6,8 +6,8 @@ Facts      An exchange ends when its response is complete, when the connection g
 Hazard     A handler that never receives nor sends would run on for nobody. A cancellation of what waits for such tasks
            would leave both running.
 Answer     An exchange that has ended for its connection is detached or dead, and stays so. A handler that was told has
-           DISCONNECT_GRACE to return, and is cancelled then. If a task waits for the peer which a cancellation may not
-           reach, that task is told first, and the handler is spared for as long.
+           DISCONNECT_GRACE to return, and is cancelled then, where a disconnect cancels. If a cancellation may miss a
+           task that waits for the peer, that task is told first, and the handler is spared for DISCONNECT_GRACE.
 Cost       None while the exchange goes on.
 """
 
@@ -34,14 +34,15 @@ class EndingExchange(ExchangeFacts):
     # the link to the connection
 
     def detach(self) -> None:
-        """Note that the connection goes on without the handler. Deadlines that the handler sets from now on do not
-        apply to the connection. A dead exchange stays dead."""
+        """Note that the connection goes on without the handler. A deadline that the handler sets from now on does not
+        move the one that the connection waits with. A dead exchange stays dead."""
         if self._link == LIVE:
             self._link = DETACHED
 
     def kill(self, status: int = 0) -> None:
-        """Make a live exchange a dead one: its receives and sends raise Disconnected from now on. A detached one stays
-        detached. `status`: what the server answers instead of the handler, 0 if nothing."""
+        """Make a live exchange a dead one: its receives raise Disconnected from now on, and so do its sends, or they do
+        nothing, as `send` says. A detached one stays detached. `status`: what the server answers instead of the
+        handler, 0 if nothing."""
         if self._link == LIVE:
             self._link = DEAD
             if self._sending:
@@ -63,8 +64,8 @@ class EndingExchange(ExchangeFacts):
             self.task.not_needed()
 
     def end_soon(self, grace: float = DISCONNECT_GRACE) -> None:
-        """Have the handler cancelled if it has not returned in `grace` seconds, wherever it moves its deadline. No
-        effect if an earlier call leaves it less, or without `cancel_on_disconnect`."""
+        """Have the handler cancelled if in `grace` seconds it has neither returned nor completed its response, wherever
+        it moves its deadline. No effect if an earlier call leaves it less, or without `cancel_on_disconnect`."""
         when = self._host.clock.now() + grace
         if self._host.cancel_on_disconnect and when < self._leave_by:
             self._leave_by = when
@@ -72,13 +73,13 @@ class EndingExchange(ExchangeFacts):
                 self.task.arm(self.deadline)
 
     def tell_others(self) -> None:
-        """End the exchange for a handler that is to be cancelled, if a task waits for the peer which the cancellation
-        may not reach: what that task receives tells the handler, which is spared for DISCONNECT_GRACE seconds."""
+        """Before a handler is cancelled: if the cancellation may miss a task that waits for the peer, let that task
+        learn that the exchange has ended, and spare the handler for DISCONNECT_GRACE seconds."""
         if not self._others:
             return
         self.spare()
         if self._link == DETACHED:
-            # one that waits for the sends of a complete response, which leaves all the same
+            # a receive that waits until the sends of a complete response return; the response leaves all the same
             self._ends_listening = True
             self._host.output.wake_senders()
         elif not self.upgraded:
@@ -88,7 +89,8 @@ class EndingExchange(ExchangeFacts):
                 self.end_waits()
 
     def count_others(self, more: int) -> None:
-        """Note that `more` tasks wait for the peer which a cancellation of the handler may not reach."""
+        """Add `more`, which may be -1, to the tasks that wait for the peer and that a cancellation of the handler may
+        miss."""
         self._others += more
         if more < 0 and self.ended:
             self.note_told()
@@ -118,7 +120,7 @@ class EndingExchange(ExchangeFacts):
             await self.let_leave()
 
     async def let_leave(self) -> None:
-        """Let the tasks leave the socket whose waits for bytes have ended, or that were cancelled."""
+        """Let tasks whose waits for bytes have ended, or that were cancelled, leave the socket."""
         for _ in range(_STEPS_TO_LEAVE):
             await checkpoint()
             if not self.reads:
