@@ -1,5 +1,5 @@
-"""Which worker process is started, and which one has to leave: decisions about their list, which change nothing. And
-how far the latest change of all of them is.
+"""Which worker process is started, and which one has to leave: pure functions of their list. And how far the latest
+change of all of them is.
 
 Facts      Python cannot import a changed application again in a process. A process that drains may take as long as the
            drain's timeout, and serves its open requests meanwhile.
@@ -7,11 +7,11 @@ Hazard     An application that is broken must not take the place of one that ser
            not keep a later reload from starting what was mended. A reload every second must not start a new set of
            processes every second.
 Answer     One after another: a new process is started beside the one that it replaces, which leaves once the new one
-           serves. If the new one does not start, the others stay as they are. If it does not serve when the next
-           reload comes, it leaves, and another takes its place. One that took the place of a process that has died may
-           be about to serve, so it is treated as if it served: it leaves once its replacement does. While as many
+           serves. If the new one does not start, the others stay as they are. If it does not serve when the next reload
+           comes, it leaves, and another takes its place. One that took the place of a process that has died may be
+           about to serve, so it is treated as if it served: it leaves only once its replacement serves. While as many
            processes leave as there should be, a replacement waits.
-Cost       Up to twice as many processes as there should be, and one.
+Cost       In reloads, up to twice as many processes as there should be, and one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Protocol, TypeVar
 
 class Member(Protocol):
     """A worker process. `ready`: it serves. `leaving`: it drains, or its startup is broken off. `generation`: how many
-    reloads came before it, or before it was left in place because its replacement did not start."""
+    reloads came before it, or before it was left in place because a replacement did not start."""
 
     number: int
     generation: int
@@ -37,7 +37,7 @@ _Member = TypeVar("_Member", bound=Member)
 class Change(Enum):
     """What is under way until as many processes serve as there should be, all of the latest generation."""
 
-    NONE = "nothing: whoever must know who serves was told"
+    NONE = "nothing: the latest change was reported"
     START = "a process has begun to serve"
     REPLACEMENT = "all processes are replaced, one after another"
 
@@ -63,7 +63,7 @@ class Rolling:
             self._change = Change.START
 
     def give_up(self, members: Collection[Member]) -> None:
-        """Replace none of `members` until all are to be replaced again."""
+        """Count `members` as up to date until all are to be replaced again."""
         self._change = Change.NONE
         for one in members:
             one.generation = self.generation
@@ -84,7 +84,7 @@ def missing(members: Collection[Member], wanted: int) -> int | None:
 
 def outdated(members: Collection[Member], wanted: int, generation: int) -> int | None:
     """Return the number of the process to start a replacement for now. None if all are of this generation, or one of
-    them does not serve yet, or too many are leaving."""
+    this generation does not serve yet, or too many are leaving."""
     staying = [one for one in members if not one.leaving]
     starting = any(one.generation == generation and not one.ready for one in staying)
     if starting or len(members) - len(staying) >= wanted:

@@ -48,7 +48,7 @@ from .slots import Slots
 from .watchdog import SupervisorWatchdog
 from .worker_process import WorkerProcess
 
-# more are a mistake, such as SIGTTIN sent in a loop
+# SIGTTIN adds none beyond: more are a mistake, such as one sent in a loop
 MOST = 1000
 
 _SIGNALS = (*ALWAYS_STOP, signal.SIGCHLD, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU)
@@ -178,7 +178,7 @@ class Supervisor:
                 end.close()
             raise
         finally:
-            # there they wait for handlers of its own
+            # in the new process they wait for its own handlers
             signal.pthread_sigmask(signal.SIG_SETMASK, before | START.held)
         theirs.close()
         channel = Channel(ours, self._selector, partial(self._deliver, pid))
@@ -195,7 +195,7 @@ class Supervisor:
     # what happens
 
     def _wait(self) -> None:
-        """Sleep until a signal, a message of a worker process, the next kill or the end of a delay."""
+        """Sleep until something comes or is due, and take the signals and messages that have come."""
         until = min(
             math.inf if self._wanted() is None else self._backoff.until,
             self._overseer.until(),
@@ -216,7 +216,7 @@ class Supervisor:
             elif number == signal.SIGHUP:
                 self._hung_up()
             elif number == signal.SIGTTIN:
-                self._want(min(self._rolling.wanted + 1, MOST), "SIGTTIN")
+                self._want(max(self._rolling.wanted, min(self._rolling.wanted + 1, MOST)), "SIGTTIN")
             elif number == signal.SIGTTOU:
                 self._want(max(self._rolling.wanted - 1, 1), "SIGTTOU")
 
@@ -286,7 +286,8 @@ class Supervisor:
         return msgspec.structs.replace(found, workers=self._rolling.wanted)
 
     def _dismiss(self) -> None:
-        """Let worker processes leave whose replacements serve, that are too many, or that a reload has come before."""
+        """Let worker processes leave whose replacements serve, that are too many, or that did not serve
+        when a reload came; and report the change that is complete."""
         if self._is_stopping:
             return
         members, wanted = self._workers.values(), self._rolling.wanted
@@ -300,7 +301,7 @@ class Supervisor:
             self._log("workers replaced", workers=wanted)
 
     def _leaves(self, worker: WorkerProcess) -> None:
-        """Note that a worker process drains. Its own watchdog ends it one MARGIN after the drain."""
+        """Note that a worker process drains. Its own watchdog ends it one MARGIN after the drain's deadline."""
         worker.leaving = True
         worker.kill_at = min(worker.kill_at, time.monotonic() + self._configuration.config.timeouts.drain + 2 * MARGIN)
         # it closes its listeners by itself
@@ -309,7 +310,7 @@ class Supervisor:
         self._assign()
 
     def _assign(self) -> None:
-        """Let the worker processes that serve, stay and answer accept from all slots, for each number the latest."""
+        """Divide all slots among the worker processes that serve, stay and answer: the latest one of each number."""
         if not self._is_stopping:
             found = (one for one in self._workers.values() if one.ready and not one.leaving and not one.silent)
             self._slots.hand_out({one.number: one for one in found}.values())
@@ -359,14 +360,14 @@ class Supervisor:
             self._slots.close()
             self._code = before_serving(code, stopping=False)
             if code < 0 < self._code:
-                # else it has written the reason itself
+                # one that was not killed has written the reason itself
                 self._log("the first worker was killed before it served", level="error", **worker.facts(code))
         else:
             self._replaced(worker, code)
             self._assign()
 
     def _replaced(self, worker: WorkerProcess, code: int) -> None:
-        """Log the end of a worker process, and wait before the next start if it did not live long."""
+        """Log the end of a worker process, and delay the next start if it did not live long, or give up to replace."""
         facts = worker.facts(code)
         newcomer = rolling.replaces(worker, self._workers.values())
         if newcomer and worker.generation == self._rolling.generation:
@@ -377,7 +378,7 @@ class Supervisor:
         self._log("worker ended", level="warning" if code not in (0, CUT) else "info", **facts)
 
     def _give_up(self, facts: dict[str, object]) -> None:
-        """Replace no more worker processes until the next reload, because a new one has ended before it served."""
+        """Keep outdated worker processes until the next reload, because a new one has ended before it served."""
         self._log("workers not replaced: the new one did not start, the others stay", level="error", **facts)
         self._rolling.give_up(self._workers.values())
         self._notifier.ready("new worker processes do not start, the others serve")
