@@ -97,18 +97,20 @@ class Exchange(ReceivingExchange):
     def set_read_deadline(self, when: float) -> None:
         """Make receiving the body fail at `when`, in place of the deadlines `read` and `body_*`. Raise ValueError for
         NaN, RuntimeError outside of the event loop."""
-        self._read_by = self._checked(when)
-        # a receive that `end_waits` has woken goes on in a later step, and would wait again
-        receives = self._receiving and not self._waits_end
-        if self._link == LIVE and (receives or self.upgraded):
-            self._host.move(Phase.BODY, self._read_by)
+        when = self._checked(when)
+        if self._link == LIVE:
+            self._read_by = when
+            # a receive that `end_waits` has woken goes on in a later step, and would wait again
+            if self.upgraded or (self._receiving and not self._waits_end):
+                self._host.move(Phase.BODY, when)
 
     def set_write_deadline(self, when: float) -> None:
         """Make sending fail at `when`, in place of the deadlines `write` and `write_*`. Raise ValueError for NaN,
         RuntimeError outside of the event loop."""
-        self._write_by = self._checked(when)
+        when = self._checked(when)
         if self._link == LIVE:
-            self._host.move(Phase.WRITE, self._write_by)
+            self._write_by = when
+            self._host.move(Phase.WRITE, when)
 
     def set_handler_deadline(self, when: float) -> None:
         """Have the handler cancelled at `when`, in place of the deadline `handler`. One whose peer has left has no more

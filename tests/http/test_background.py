@@ -16,6 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from deadlined.http import Disconnected, Exchange, Reason
 from deadlined.http.policy import REUSE_GRACE
 from tests.support.garbage import kept_connections
+from tests.support.handlers import HUGE
 from tests.support.http import CHUNKED_POST, GET, LAST_GET, WORKER, Seen, answer, chunk, living, only, post, serving
 
 pytestmark = pytest.mark.usefixtures("parser")
@@ -248,6 +249,46 @@ async def test_deadlines_that_are_moved_in_the_background_move_nothing_of_the_co
             await trio.sleep(2)
             (info,) = site.server.connections()
             assert info.left == math.inf
+
+
+async def test_a_read_deadline_set_in_the_background_does_not_hold_for_the_rest_of_the_body(
+    autojump_clock: MockClock,
+) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await answer(exchange)
+        await trio.sleep(1)
+        exchange.set_read_deadline(math.inf)
+        await trio.sleep(BACKGROUND)
+
+    async with serving(handler, only(body_grace=10)) as site:
+        client = await site.connect()
+        await client.send(post(5))
+        await trio.sleep(5)
+        # what waits for the rest begins a receive of its own
+        await client.send(b"a")
+        with trio.fail_after(BACKGROUND):
+            record = await site.ended()
+        assert (record.reason, round(record.elapsed)) == (Reason.BODY_RATE, 10)
+
+
+async def test_a_write_deadline_set_in_the_background_does_not_hold_for_the_rest_of_the_response(
+    autojump_clock: MockClock,
+) -> None:
+    async def handler(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        exchange.try_send(bytes(HUGE), False)
+        try:
+            await trio.sleep(BACKGROUND)
+        finally:
+            # cancelled by its deadline, after a response that is still being sent
+            exchange.set_write_deadline(math.inf)
+
+    async with serving(handler, only(handler=3, write_grace=10, write_min_rate=math.inf)) as site:
+        client = await site.connect()
+        await client.send(GET)
+        with trio.fail_after(BACKGROUND):
+            record = await site.ended()
+        assert (record.reason, record.elapsed) == (Reason.WRITE_TIMEOUT, 10.0)
 
 
 # the drain
