@@ -40,7 +40,7 @@ class ConfiguredConnection(ExchangeHost):
             self.clock: Clock
             self.timeouts: Timeouts
             self.limits: Limits
-            self.keep_alive_line: bytes
+            self.keep_alive_lines: bytes
             self.cancel_on_disconnect: bool
             self.ws_compression: bool
             self.loop: Host
@@ -51,7 +51,7 @@ class ConfiguredConnection(ExchangeHost):
         self.settings = settings
         self.timeouts, self.limits = settings.timeouts, settings.limits
         self._observed = True
-        self.keep_alive_line = settings.keep_alive_line
+        self.keep_alive_lines = settings.keep_alive_lines
         self.cancel_on_disconnect = settings.cancel_on_disconnect
         self.ws_compression = settings.ws_compression
         self.loop = settings.loop
@@ -61,7 +61,7 @@ class ConfiguredConnection(ExchangeHost):
         """Use the timeouts and limits of a route, or the server's again, until the next request begins."""
         chosen = self.settings if choice is None else choice
         self.timeouts, self.limits = chosen.timeouts, chosen.limits
-        self.keep_alive_line = chosen.keep_alive_line
+        self.keep_alive_lines = chosen.keep_alive_lines
         self._observed = choice is None or choice.observed
 
     def _choose_again(self, exchange: Exchange | None) -> None:

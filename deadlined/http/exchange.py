@@ -200,7 +200,7 @@ class Exchange(ReceivingExchange):
             date = host.dates.current()
             if host.draining or (self._body != DONE and self._leaves_unread(more)):
                 writer.must_close = True
-        before, large, after = writer.body(data, more, date, host.keep_alive_line)
+        before, large, after = writer.body(data, more, date, host.keep_alive_lines)
         if not before:
             # nothing to send, as in a response to HEAD. There may be endlessly many pieces, so let `finish_send` yield
             self._mark_if_sent()

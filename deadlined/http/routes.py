@@ -23,7 +23,8 @@ from urllib.parse import unquote
 from ..value import Value
 from .arguments import require_types
 from .errors import BadRequest
-from .timeouts import INF, Limits, Timeouts, keep_alive_line
+from .timeouts import INF, Limits, Timeouts
+from .wire.response import keep_alive_lines
 
 _SLASHES: Final = re.compile("//+")
 # a token (RFC 9110, 5.6.2) in capitals
@@ -102,16 +103,16 @@ require_types(
 
 
 class Choice:
-    """The timeouts and limits of a request. Immutable. `keep_alive_line`: as in `Settings`. `observed`: the observer is
-    given its record."""
+    """The timeouts and limits of a request. Immutable. `keep_alive_lines`: as in `Settings`. `observed`: the observer
+    is given its record."""
 
-    __slots__ = ("keep_alive_line", "limits", "observed", "timeouts")
+    __slots__ = ("keep_alive_lines", "limits", "observed", "timeouts")
 
     def __init__(self, timeouts: Timeouts, limits: Limits, observed: bool) -> None:
         self.timeouts: Final = timeouts
         self.limits: Final = limits
         self.observed: Final = observed
-        self.keep_alive_line: Final = keep_alive_line(timeouts)
+        self.keep_alive_lines: Final = keep_alive_lines(timeouts.idle)
 
 
 class Routes:

@@ -159,7 +159,7 @@ class ExchangeHost(OutputOwner):
     dates: DateLine
     # those under which the first piece of the output began to wait; a reload leaves them
     send_timeouts: Timeouts
-    keep_alive_line: bytes
+    keep_alive_lines: bytes
     cancel_on_disconnect: bool
     drain_began: Draining
     phase: Phase

@@ -17,8 +17,9 @@ from .exchange import Exchange
 from .records import Observer
 from .routes import Route, Routes
 from .seams import Responder
-from .timeouts import INF, Limits, Timeouts, keep_alive_line
+from .timeouts import INF, Limits, Timeouts
 from .wire import HeadParser
+from .wire.response import keep_alive_lines
 
 Handler = Callable[[Exchange], Awaitable[object]]
 
@@ -32,7 +33,7 @@ class Settings(Value):
     limited; `before_wait` is called for those. `respond` is asked before it, unless it is None. `overrides` are for
     some requests; `routes` has them applied, and is None if there are none. `parse_head` reads the heads of requests.
     `ssl_context` is None for plain HTTP, `observer` None for no observer. `recorded_fields` are names of header fields,
-    in lower case. `keep_alive_line` is the header line that advertises `timeouts.idle`, b"" if that is off.
+    in lower case. `keep_alive_lines` are the header lines that advertise `timeouts.idle`, b"" if that is off.
 
     Raises ValueError if two overrides are for the same requests."""
 
@@ -60,7 +61,7 @@ class Settings(Value):
     raw: bool
     serve: Handler = field(init=False)
     routes: Routes | None = field(init=False)
-    keep_alive_line: bytes = field(init=False)
+    keep_alive_lines: bytes = field(init=False)
     clock: Clock = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,4 +71,4 @@ class Settings(Value):
         object.__setattr__(self, "serve", serve)
         object.__setattr__(self, "routes", routes)
         object.__setattr__(self, "clock", self.loop.clock)
-        object.__setattr__(self, "keep_alive_line", keep_alive_line(self.timeouts))
+        object.__setattr__(self, "keep_alive_lines", keep_alive_lines(self.timeouts.idle))

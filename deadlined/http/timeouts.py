@@ -82,11 +82,6 @@ require_types(
 )
 
 
-def keep_alive_line(timeouts: Timeouts) -> bytes:
-    """Return the header line that advertises `idle`, b"" if that is off."""
-    return b"keep-alive: timeout=%d\r\n" % timeouts.idle if timeouts.idle < INF else b""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits(Value):
     """Sizes in bytes, and numbers; `inf` is off. Raises ValueError for NaN or less than 1, TypeError for what is no

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from http import HTTPStatus
 
 import h11
 import pytest
 
 from deadlined.http import ResponseError
-from deadlined.http.wire.response import CONTINUE, LARGE, ResponseWriter, canned, date_line
+from deadlined.http.wire.response import CONTINUE, LARGE, ResponseWriter, canned, date_line, keep_alive_lines
 
 DATE = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
-KEEP = b"keep-alive: timeout=75\r\n"
+KEEP = b"connection: keep-alive\r\nkeep-alive: timeout=75\r\n"
+# beside other options of the connection
+KEEP_FIELD = b"keep-alive: timeout=75\r\n"
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -111,7 +114,7 @@ def test_pieces_with_a_length_are_as_they_are() -> None:
 def test_http_1_0_gets_a_length_or_the_end_of_the_connection() -> None:
     out = writer(version="1.0")
     (data,) = written(out, b"hello")
-    assert {b"content-length: 5", b"connection: keep-alive", KEEP[:-2]} <= set(head(data))
+    assert {b"content-length: 5", *KEEP.splitlines()} <= set(head(data))
     assert not out.must_close
     out = writer(version="1.0")
     first, last = written(out, b"hel", b"lo")
@@ -291,22 +294,47 @@ def test_the_transfer_encoding_of_the_application_is_ignored(value: bytes) -> No
     assert not any(line.startswith(b"transfer") for line in head(whole))
 
 
-@pytest.mark.parametrize("name", [b"Keep-Alive", b"keep-alive"])
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_the_seconds_that_a_connection_may_be_idle_are_named_by_connection(version: str) -> None:
+    (data,) = written(writer(version=version), b"")
+    assert head(data)[-2:] == [b"connection: keep-alive", b"keep-alive: timeout=75"]
+    assert keep_alive_lines(75.9) == KEEP
+
+
 @pytest.mark.parametrize(
-    ("version", "lines"), [("1.1", []), ("1.0", [b"connection: keep-alive"])], ids=["HTTP/1.1", "HTTP/1.0"]
+    ("version", "headers", "lines"),
+    [
+        ("1.1", [], []),
+        ("1.0", [], [b"connection: keep-alive"]),
+        ("1.1", [(b"connection", b"x-hop")], [b"connection: x-hop"]),
+        ("1.0", [(b"connection", b"x-hop")], [b"connection: keep-alive, x-hop"]),
+    ],
 )
-def test_the_keep_alive_of_an_application_takes_the_place_of_the_servers(
-    name: bytes, version: str, lines: list[bytes]
+def test_only_the_old_version_names_keep_alive_if_no_seconds_are_told(
+    version: str, headers: Headers, lines: list[bytes]
 ) -> None:
-    own = name + b": timeout=5"
-    (data,) = written(writer(version=version), b"", headers=[(name, b"timeout=5")])
-    assert head(data)[1:] == [own, b"content-length: 0", DATE[:-2], *lines]
+    out = writer(version=version)
+    out.start(200, headers)
+    data = b"".join(out.body(b"", False, DATE, keep_alive_lines(math.inf)))
+    assert head(data)[1:] == [b"content-length: 0", DATE[:-2], *lines]
+
+
+@pytest.mark.parametrize("name", [b"Keep-Alive", b"keep-alive"])
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_the_keep_alive_of_an_application_takes_the_place_of_the_servers(name: bytes, version: str) -> None:
+    (data,) = written(writer(version=version), b"", headers=[(name, b"timeout=5"), (name, b"max=9")])
+    own = [b"connection: keep-alive", b"keep-alive: timeout=5", b"keep-alive: max=9"]
+    assert head(data)[1:] == [b"content-length: 0", DATE[:-2], *own]
+
+
+def test_the_keep_alive_of_an_application_is_left_out_of_the_last_response() -> None:
+    (data,) = written(writer(close=True), b"", headers=[(b"keep-alive", b"timeout=5")])
+    assert head(data)[1:] == [b"content-length: 0", DATE[:-2], b"connection: close"]
 
 
 def test_an_upgrade_is_offered_beside_the_keep_alive_of_an_application() -> None:
     (data,) = written(writer(), b"", status=426, headers=[(b"Upgrade", b"websocket"), (b"keep-alive", b"timeout=5")])
-    assert head(data)[-1] == b"connection: Upgrade"
-    assert KEEP[:-2] not in head(data)
+    assert head(data)[-2:] == [b"connection: keep-alive, Upgrade", b"keep-alive: timeout=5"]
 
 
 def test_a_keep_alive_of_a_start_that_failed_is_forgotten() -> None:
@@ -314,7 +342,7 @@ def test_a_keep_alive_of_a_start_that_failed_is_forgotten() -> None:
     with pytest.raises(ResponseError):
         out.start(200, [(b"keep-alive", b"timeout=5"), (b"content-length", b"x")])
     (data,) = written(out, b"")
-    assert [line for line in head(data) if line.startswith(b"keep-alive")] == [KEEP[:-2]]
+    assert [line for line in head(data) if line.startswith(b"keep-alive")] == [KEEP_FIELD[:-2]]
 
 
 @pytest.mark.parametrize(
@@ -324,16 +352,16 @@ def test_an_application_can_close_the_connection(value: bytes, sent: bytes) -> N
     out = writer()
     (data,) = written(out, b"", headers=[(b"Connection", value)])
     assert [line for line in head(data) if line.lower().startswith(b"connection")] == [b"connection: " + sent]
-    assert KEEP[:-2] not in head(data)
+    assert KEEP_FIELD[:-2] not in head(data)
     assert out.must_close
 
 
 @pytest.mark.parametrize(
     ("version", "close", "lines"),
     [
-        ("1.1", False, b"connection: X-Hop, y\r\n" + KEEP),
+        ("1.1", False, b"connection: keep-alive, X-Hop, y\r\n" + KEEP_FIELD),
         ("1.1", True, b"connection: close, X-Hop, y\r\n"),
-        ("1.0", False, b"connection: keep-alive, X-Hop, y\r\n" + KEEP),
+        ("1.0", False, b"connection: keep-alive, X-Hop, y\r\n" + KEEP_FIELD),
     ],
 )
 def test_fields_that_an_application_names_are_for_its_connection_only(version: str, close: bool, lines: bytes) -> None:
@@ -345,7 +373,7 @@ def test_fields_that_an_application_names_are_for_its_connection_only(version: s
 def test_a_name_that_holds_close_closes_nothing() -> None:
     out = writer()
     (data,) = written(out, b"", headers=[(b"connection", b"close-notify")])
-    assert b"connection: close-notify" in head(data)
+    assert b"connection: keep-alive, close-notify" in head(data)
     assert not out.must_close
 
 
@@ -365,9 +393,9 @@ def test_an_application_cannot_keep_the_connection() -> None:
 @pytest.mark.parametrize(
     ("version", "close", "lines"),
     [
-        ("1.1", False, b"connection: Upgrade\r\n" + KEEP),
+        ("1.1", False, b"connection: keep-alive, Upgrade\r\n" + KEEP_FIELD),
         ("1.1", True, b"connection: close, Upgrade\r\n"),
-        ("1.0", False, b"connection: keep-alive, Upgrade\r\n" + KEEP),
+        ("1.0", False, b"connection: keep-alive, Upgrade\r\n" + KEEP_FIELD),
         ("1.0", True, b"connection: close, Upgrade\r\n"),
     ],
 )

@@ -12,6 +12,7 @@ Cost       One look-up per field.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from email.utils import formatdate
@@ -57,6 +58,9 @@ _STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode("as
 # smaller one takes less time than giving the kernel several buffers
 LARGE: Final = 32 * 1024
 
+# a field that is for this connection only must be named by Connection (RFC 9110, 7.6.1), Keep-Alive too
+_KEPT: Final = b"connection: keep-alive\r\n"
+
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -72,9 +76,9 @@ class ResponseWriter:
         "_chunked",
         "_fields",
         "_has_date",
-        "_has_keep_alive",
         "_head_only",
         "_http11",
+        "_keep_alive",
         "_left",
         "_length",
         "_options",
@@ -93,7 +97,8 @@ class ResponseWriter:
         self._left = 0
         self._chunked = False
         self._has_date = False
-        self._has_keep_alive = False
+        # the lines that take the place of the server's, if the application has a Keep-Alive of its own
+        self._keep_alive = b""
         # what Connection must name beside `close` and `keep-alive`
         self._options: list[bytes] = _NO_OPTIONS
         self.must_close: bool = close
@@ -159,7 +164,8 @@ class ResponseWriter:
     def _set_fields(self, status: int, headers: Headers) -> None:
         # what a `start` that failed has left
         self._length = None
-        self._has_date = self._has_keep_alive = False
+        self._has_date = False
+        self._keep_alive = b""
         self._options = _NO_OPTIONS
         fields: list[bytes] = []
         pair: Any
@@ -176,8 +182,8 @@ class ResponseWriter:
         `data`, `data`, and what comes after it. The first is not empty unless there is nothing to send, and has all if
         `data` is shorter than LARGE.
 
-        `more` is False for the last piece. `date` and `keep_alive` are lines for the head, with their CRLF. Each
-        is left out if `start` was given such a field.
+        `more` is False for the last piece. `date` and `keep_alive` are lines for the head, with their CRLF: what
+        `date_line` and `keep_alive_lines` return, or nothing. Each is left out if `start` was given such a field.
         """
         if not self._status:
             raise ResponseError("a body was sent before the response was started")
@@ -209,8 +215,8 @@ class ResponseWriter:
             self._has_date = True
             return True
         if key == b"keep-alive":
-            self._has_keep_alive = True
-            return True
+            self._keep_alive = (self._keep_alive or _KEPT) + b"keep-alive: %b\r\n" % value
+            return False
         if key == b"upgrade":
             self._options = [*self._options, b"Upgrade"]
             return True
@@ -251,14 +257,14 @@ class ResponseWriter:
             else:
                 # only the end of the connection ends this body
                 self.must_close = True
-        if self._has_keep_alive:
-            keep_alive = b""
+        if self._keep_alive:
+            keep_alive = self._keep_alive
+        elif not keep_alive and not self._http11:
+            keep_alive = _KEPT
         if self._options:
             keep_alive = self._with_options(keep_alive)
         elif self.must_close:
             keep_alive = b"connection: close\r\n"
-        elif not self._http11:
-            keep_alive = b"connection: keep-alive\r\n" + keep_alive
         line = _STATUS_LINES.get(self._status) or b"HTTP/1.1 %d \r\n" % self._status
         return b"".join((line, self._fields, framing, b"" if self._has_date else date, keep_alive, b"\r\n"))
 
@@ -267,8 +273,8 @@ class ResponseWriter:
         is one field: some clients read only the first."""
         if self.must_close:
             return _connection([b"close", *self._options])
-        options = self._options if self._http11 else [b"keep-alive", *self._options]
-        return _connection(options) + keep_alive
+        options = [b"keep-alive", *self._options] if keep_alive else self._options
+        return _connection(options) + keep_alive[len(_KEPT) :]
 
     def _count(self, size: int, more: bool) -> None:
         """Count a piece of body against the length that was announced, if one was."""
@@ -334,6 +340,12 @@ def problem(status: int, reason: str, detail: str) -> bytes:
     """Return the body of an answer of the server itself, as in `canned`."""
     fields = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail, "reason": reason}
     return json.dumps(fields).encode() + b"\n"
+
+
+def keep_alive_lines(idle: float) -> bytes:
+    """Return the fields that tell a client for how many seconds its connection may be idle, with their CRLF; b"" for
+    `inf`."""
+    return _KEPT + b"keep-alive: timeout=%d\r\n" % idle if idle < math.inf else b""
 
 
 def date_line() -> bytes:
