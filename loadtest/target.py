@@ -33,8 +33,9 @@ NO_PORTS = "no free port is left on this machine: wait a minute, or give fewer -
 PATIENCE = 10.0
 # bytes of the first response that are read at most
 MOST = 64 * 1024 * 1024
-# bytes of a refusal that are read at most
+# bytes of a refusal that are read at most, and the seconds that it may take
 _REFUSAL = 4096
+_REFUSING = 1.0
 # Requests that are sent at once, and not before those that were sent are answered: so few that the kernel takes them
 # while the server writes, and that a server which ends the connection has read them, so that it ends it without an RST
 _BATCH = 50
@@ -230,7 +231,7 @@ def _wrong(target: Target, answers: Answers, *, proper: bool) -> str:
     return f" answers {status}: every request would be an error" if proper and status > 400 else ""
 
 
-def refusal(target: Target, patience: float = PATIENCE) -> bytes:
+def refusal(target: Target, patience: float = _REFUSING) -> bytes:
     """Say what is no HTTP, and return the beginning of the answer, in words of the server's own; b"" without any."""
     received = b""
     until = monotonic() + patience

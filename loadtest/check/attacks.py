@@ -27,6 +27,8 @@ _OPTIONS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("ad
 
 # what HAProxy, which names itself nowhere, answers to what is no HTTP
 _HAPROXY = b"<h1>400 Bad request</h1>\nYour browser sent an invalid request.\n"
+# and deadlined: problem details with a reason of its closed set
+_OURS = b'"reason": "protocol_error"}'
 
 
 class Attack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,15 +51,14 @@ NAMES = tuple(attack.name for attack in ATTACKS)
 def known(fields: Mapping[str, str], refusal: bytes = b"") -> str:
     """Return the name of the server that an honest response's fields show, as this module knows it; "" if it does not.
 
-    deadlined sends no Server field, and its Keep-Alive field with a timeout and nothing else. `refusal`: what was
-    answered to what is no HTTP; it shows a proxy in front, whose responses name the server behind it.
+    `refusal`: what was answered to what is no HTTP; it shows a server that sends no Server field, and a proxy in front,
+    whose responses name the server behind it.
     """
     if _HAPROXY in refusal:
         return "haproxy"
-    name, keep_alive = fields.get("server", "").lower(), fields.get("keep-alive", "")
-    if not name and keep_alive.startswith("timeout=") and "," not in keep_alive and "connection" not in fields:
+    if _OURS in refusal:
         return "deadlined"
-    return next((prefix for prefix in _OPTIONS if name.startswith(prefix)), "")
+    return next((prefix for prefix in _OPTIONS if fields.get("server", "").lower().startswith(prefix)), "")
 
 
 def advice(name: str, attack: Attack) -> str:

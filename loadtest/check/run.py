@@ -42,8 +42,6 @@ CROWD_PART, CROWD_LEAST, CROWD_MOST = 0.05, 0.6, 2.0
 _GATHERING = 0.2
 # seconds that a server gets after a crowd to serve again
 RECOVERY = 15.0
-# seconds that a server gets to refuse what is no HTTP
-_REFUSAL_PATIENCE = 1.0
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ class Check(ExitStack):
         super().__init__()
         self._begun = monotonic()
         self._first = ask(plan.target)
-        self._server = known(self._first.fields, refusal(plan.target, _REFUSAL_PATIENCE))
+        self._server = known(self._first.fields, refusal(plan.target))
         need_descriptors(max(plan.connections, _HONEST_CONNECTIONS if plan.connections else 0))
         self._facts = learned(plan.target, self._first, plan.names, plan.limit)
         self._plan = plan

@@ -25,7 +25,7 @@ from ..commands import OnProgress, now
 from ..crew import LEAD, Child, crew, need_descriptors, noted
 from ..histogram import milliseconds, together
 from ..line import PER_ADDRESS
-from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask
+from ..target import ForbiddenTargetError, Target, UnusableTargetError, ask, refusal
 from ..wire import Answers
 from . import client
 from .audit import Admin, Audit, Audited
@@ -132,6 +132,7 @@ def churn(plan: Plan, progress: OnProgress) -> Result:
     _need_ports(plan)
     first = ask(plan.target, proper=True)
     _need_service(plan, first)
+    server = first.fields.get("server") or known(first.fields, refusal(plan.target)) or "unknown"
     deadline = _measured(plan, progress)
     if deadline.seconds is not None and deadline.seconds < _SHORTEST:
         raise UnusableTargetError(f"the server ends a silent connection after {deadline.seconds:.2f} s: too soon")
@@ -147,7 +148,6 @@ def churn(plan: Plan, progress: OnProgress) -> Result:
             audit.end(tally)
     except KeyboardInterrupt:
         tally.interrupted = True
-    server = first.fields.get("server") or known(first.fields) or "unknown"
     return Result(plan, server, deadline, tally, now(), audit.found if audit else None)
 
 
