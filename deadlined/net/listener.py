@@ -1,7 +1,8 @@
 """A listening socket that survives the errors of accept(2) and ends a wait at its deadline.
 
 Facts      accept(2) reports the errors of the connection it would have returned (ECONNABORTED and the network's own),
-           and fails with EMFILE, ENFILE, ENOBUFS or ENOMEM while the process or the machine lacks resources.
+           and fails with EMFILE, ENFILE, ENOBUFS or ENOMEM while the process or the machine lacks resources. Where a
+           limit of memory is the process's own, Python raises MemoryError.
 Hazard     A server that stops at either can be taken down by one client. One that retries at once burns a core, because
            the waiting connection keeps the listener ready. One that waits for an edge sleeps for ever, because that
            connection's edge is over.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import socket as stdlib
 import sys
 from collections.abc import Callable
@@ -143,8 +145,14 @@ class Listener(trio.abc.Listener[Conn]):
             raise broken_error(error) from error
 
     def _accept_now(self) -> Conn | None:
-        """Accept without waiting, None if no connection waits. OSError as accept(2); ECONNABORTED also if the
-        connection could not be set up and was closed."""
+        """Accept without waiting, None if no connection waits. OSError as accept(2); ENOMEM also for a MemoryError, and
+        ECONNABORTED if the connection could not be set up and was closed."""
+        try:
+            return self._accept_one()
+        except MemoryError:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) from None
+
+    def _accept_one(self) -> Conn | None:
         try:
             socket = self._socket.accept()[0]
         except BlockingIOError:

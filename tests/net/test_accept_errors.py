@@ -102,6 +102,42 @@ async def test_a_connection_is_closed_whatever_setting_it_up_raises(way: str, mo
         del caught
 
 
+class OutOfMemory(Troubled):
+    """Python lacks the memory for as many first connections."""
+
+    def accept(self) -> tuple[socket.socket, object]:
+        try:
+            return super().accept()
+        except OSError:
+            raise MemoryError from None
+
+
+@pytest.mark.parametrize("way", ["accept", "try_accept"])
+async def test_a_lack_of_memory_is_a_shortage(
+    way: str, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    troubled = OutOfMemory(errno.ENOMEM, errno.ENOMEM)
+    async with Listener.from_socket(troubled) as listener, await troubled.connect_to_it():
+        if way == "try_accept":
+            assert listener.try_accept() is None
+        async with await listener.accept():
+            assert os.strerror(errno.ENOMEM) in caplog.text
+
+
+async def test_a_connection_without_memory_for_its_setting_up_is_closed(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    async with (
+        local_listener() as (listener, port),
+        await open_tcp_stream(LOCALHOST, port) as refused,
+        await open_tcp_stream(LOCALHOST, port) as served,
+    ):
+        refuse_to_watch(monkeypatch, MemoryError())
+        async with await listener.accept() as server:
+            assert server.socket.getpeername() == served.socket.getsockname()
+        assert await refused.receive_some() == b""
+
+
 @pytest.mark.parametrize("number", SHORTAGES, ids=errno.errorcode.get)
 async def test_a_shortage_is_waited_out_longer_and_longer(
     number: int, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
