@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import ssl
 from collections.abc import Callable, Iterable
@@ -26,6 +27,7 @@ from .policy import REUSE_GRACE, RULES
 from .pool import WorkerPool
 from .raw import new_connection
 from .records import ConnectionInfo, Observer
+from .reporting import report
 from .routes import Route
 from .settings import Handler, Respond, Settings
 from .state import Phase, Reason
@@ -324,10 +326,16 @@ class HttpServer(ConnectionOwner):
             pool.close()
 
     def _begin(self, conn: Conn) -> None:
-        """Start a connection on an accepted `conn`."""
+        """Start a connection on an accepted `conn`. Close it if there is no memory for that."""
         self._counts.accepted += 1
-        connection = new_connection(self._settings, conn, self._counts.accepted, self, self._dates)
-        self._connections.add(connection)
+        try:
+            connection = new_connection(self._settings, conn, self._counts.accepted, self, self._dates)
+            self._connections.add(connection)
+        except MemoryError as error:
+            conn.close()
+            self._counts.end(Reason.SERVER_ERROR, 0.0)
+            report(logging.ERROR, "a new connection could not be begun", error=error)
+            return
         try:
             connection.start()
         except Exception as error:

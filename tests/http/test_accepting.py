@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import socket as stdlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import trio
 
 from deadlined import Listener, open_tcp_stream
 from deadlined.http import HttpServer, Reason
-from tests.support.http import GET, Client, Records, hello, only
+from tests.support.http import GET, Client, Records, hello, only, serving
 from tests.support.net import LOCALHOST
 
 
@@ -50,3 +52,23 @@ async def test_a_lack_of_memory_for_a_new_connection_ends_that_one_only(caplog: 
         await records.ended(2)
         nursery.cancel_scope.cancel()
     assert "failed inside the server" in caplog.text
+
+
+async def test_a_connection_that_there_is_no_memory_to_begin_is_closed_and_the_next_one_served(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures: Iterator[Exception] = iter([MemoryError()])
+    uniform = random.uniform
+
+    def first_lacks_memory(least: float, most: float) -> float:
+        for error in failures:
+            raise error
+        return uniform(least, most)
+
+    # each connection draws the share of its age by which it ends earlier or later
+    monkeypatch.setattr(random, "uniform", first_lacks_memory)
+    async with serving(hello) as site:
+        assert await (await site.connect()).end() in ("eof", "reset")
+        assert (await (await site.connect()).get(GET)).status == 200
+        assert site.server.statistics().reasons[Reason.SERVER_ERROR] == 1
+    assert "a new connection could not be begun" in caplog.text
