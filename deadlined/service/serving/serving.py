@@ -52,6 +52,8 @@ def serve(config: ServeConfig, sources: Sources | None = None) -> int:
     layout, log = open_log(config.log_format, config.log_level, out)
     with _failure_logged(log):
         require_file_limit()
+        # a supervisor needs descriptors, too
+        raise_file_limit()
         role = _role(configuration, log, alone)
     if isinstance(role, int):
         return role
@@ -185,7 +187,6 @@ def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited
         admin = admin_on(inherited or bind_admin(config.admin, config.admin_token_file), config, voice.log)
     os.environ["DEADLINED_QUEUE"] = config.queue
     os.environ["DEADLINED_PRECISE"] = "1" if config.precise else "0"
-    raise_file_limit()
     try:
         service = Service(configuration, voice, parent, content, admin)
         with parent.starting.around_run():

@@ -12,7 +12,7 @@ import pytest
 
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.service import ServeConfig, serve
-from tests.support.command import run
+from tests.support.command import APPS, COMMAND, Process, launched, run
 from tests.support.conformance import Loop, on_each_loop
 
 
@@ -102,3 +102,21 @@ def test_too_few_files_are_told_by_their_limit(tmp_path: Path, loop: str, limit:
     assert len(completed.stderr.splitlines()) == 1
     (line,) = (json.loads(line) for line in completed.stdout.splitlines())
     assert line["event"] == "startup failed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "serving"),
+    [(("--workers", "2"), 2), pytest.param(("--reload",), 1, marks=pytest.mark.integration)],
+    ids=str,
+)
+def test_a_low_soft_limit_of_files_is_raised_for_the_parent_of_the_serving_processes_too(
+    tmp_path: Path, arguments: tuple[str, ...], serving: int
+) -> None:
+    (tmp_path / "apps.py").write_text(APPS)
+    limited = ["sh", "-c", 'ulimit -S -n 10; exec "$@"', "sh", *COMMAND]
+    with launched("serve", "apps:pid", "--uds", "socket", *arguments, cwd=tmp_path, command=limited) as started:
+        process = Process(started)
+        process.wait_for_all(*["listening"] * (serving - 1))
+        process.signal()
+        assert process.end() == (0, "")
+    assert len(process.events("listening")) == serving
