@@ -39,18 +39,25 @@ class Lifespan:
     `lifespan.startup.complete` is served without a lifespan, and the exception is logged; LifespanFailed instead if
     `mode` is "on". LifespanFailed also if it sends `lifespan.startup.failed`, or raises another BaseException
     (SystemExit, or asyncio's CancelledError because it has cancelled its own task). What it raises later is logged, and
-    requests are served. KeyboardInterrupt passes. At the end it gets `lifespan.shutdown` and `grace` seconds to finish,
-    one of them at most to return after `lifespan.shutdown.complete`, unless `shut_down` has done that; then it is
-    cancelled. With the `mode` "off" it is told nothing, and the state is empty. ValueError for any other mode.
+    requests are served. KeyboardInterrupt passes. At the end, if it has started, it gets `lifespan.shutdown` and
+    `grace` seconds to finish, one of them at most to return after `lifespan.shutdown.complete`, unless `shut_down` has
+    done that; then it is cancelled. If an error has ended the block, or has come just before it, these are LEAST_GRACE
+    seconds at most; a scope of trio's around the block cancels the application as well, at once. With the `mode` "off"
+    it is told nothing, and the state is empty. ValueError for any other mode.
+
+    `started()` is called when it sends `lifespan.startup.complete`: from then on it must be told to shut down.
 
     `state` is an attribute, too, from the beginning. `error` is what the application raised before it had started, None
     if nothing.
     """
 
-    def __init__(self, app: App, grace: float = 5.0, *, mode: str = "auto") -> None:
+    def __init__(
+        self, app: App, grace: float = 5.0, *, mode: str = "auto", started: Callable[[], object] = bool
+    ) -> None:
         if mode not in LIFESPANS:
             raise ValueError(f"lifespan {mode!r}: it is one of {', '.join(LIFESPANS)}")
         self._app = _told_nothing if mode == "off" else app
+        self._note_start = started
         self.grace = grace
         self._required = mode == "on"
         self.error: BaseException | None = None
@@ -80,7 +87,7 @@ class Lifespan:
             await self._started.wait()
         except BaseException as error:
             # cancelled, or Ctrl-C: __aexit__ will not be called
-            if not await self._cancel(group, error):
+            if not await self._leave(group, error):
                 raise
         if self._failure is not None:
             await self._cancel(group, None)
@@ -92,16 +99,7 @@ class Lifespan:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
         assert self._group is not None
-        try:
-            if error is None:
-                ends = current_time() + self.grace
-                await self.shut_down(lambda: ends)
-        except BaseException as interruption:
-            # cancelled, or Ctrl-C: the group must not stay open
-            if not await self._cancel(self._group, interruption):
-                raise
-            return None
-        return await self._cancel(self._group, error)
+        return await self._leave(self._group, error)
 
     async def shut_down(self, deadline: Callable[[], float], least: float = 0.0) -> None:
         """Tell the application to finish, and return when it has, or at `deadline()`, absolute seconds, which may move,
@@ -118,6 +116,18 @@ class Lifespan:
                 _log.error("the application did not finish its lifespan shutdown within %g s%s", seconds, remedy)
                 return
         await self._closed.wait_until(min(max(deadline(), begun + least), current_time() + _CLOSING))
+
+    async def _leave(self, group: Group, error: BaseException | None) -> bool | None:
+        """Shut the application down, cancel what is left of it, and leave the group with `error`."""
+        ends = current_time() + (self.grace if error is None else min(self.grace, LEAST_GRACE))
+        try:
+            await self.shut_down(lambda: ends)
+        except BaseException as interruption:
+            # cancelled, or Ctrl-C: the group must not stay open
+            if not await self._cancel(group, interruption):
+                raise
+            return None
+        return await self._cancel(group, error)
 
     async def _cancel(self, group: Group, error: BaseException | None) -> bool | None:
         """Cancel what is left of the application, and leave the group with `error`."""
@@ -197,6 +207,7 @@ class Lifespan:
     async def _send(self, message: Message) -> None:
         kind = message["type"]
         if kind == "lifespan.startup.complete":
+            self._note_start()
             self._complete = True
             self._started.set()
         elif kind == "lifespan.startup.failed":

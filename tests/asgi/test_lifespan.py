@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from deadlined.asgi import Lifespan, LifespanFailed
 from deadlined.asgi.handler import Receive, Scope, Send
+from deadlined.asgi.lifespan import LEAST_GRACE
 from tests.support.interrupts import interrupted_at
 from tests.support.serving import GET, hello, say, serving
 
@@ -182,24 +183,6 @@ async def test_a_failed_shutdown_is_logged(caplog: pytest.LogCaptureFixture) -> 
     assert "half saved" in caplog.text
 
 
-async def test_what_an_application_reports_of_its_own_cancellation_is_no_error(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()
-        await send({"type": "lifespan.startup.complete"})
-        try:
-            await receive()
-        finally:
-            # as Starlette does
-            await send({"type": "lifespan.shutdown.failed", "message": "Traceback: Cancelled"})
-
-    with pytest.raises(ExceptionGroup, match="nursery"):
-        async with Lifespan(app):
-            raise ZeroDivisionError
-    assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
-
-
 async def test_a_lifespan_that_fails_while_serving_is_logged_and_serving_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -233,12 +216,25 @@ async def test_an_unknown_message_is_raised_in_the_application() -> None:
         assert "lifespan.poem" in str(raised[0])
 
 
-async def test_an_error_inside_the_block_passes_through_and_ends_the_lifespan() -> None:
+async def test_an_error_inside_the_block_passes_through_and_shuts_the_application_down() -> None:
     app = Told()
     with pytest.RaisesGroup(LookupError):
         async with Lifespan(app):
             raise LookupError
-    assert app.events == ["lifespan.startup"]
+    assert app.events == ["lifespan.startup", "lifespan.shutdown"]
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [(5.0, LEAST_GRACE), (0.5, 0.5)])
+async def test_which_has_a_second_at_most(grace: float, seconds: float, autojump_clock: MockClock) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await trio.sleep_forever()
+
+    with pytest.RaisesGroup(LookupError):
+        async with Lifespan(app, grace):
+            raise LookupError
+    assert trio.current_time() == seconds
 
 
 async def test_a_startup_that_hangs_can_be_cancelled(autojump_clock: MockClock) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from deadlined.asgi import Lifespan, LifespanFailed
 from deadlined.asgi.handler import Receive, Scope, Send
-from deadlined.runtime import LOOPS, Event, call_soon, run
+from deadlined.runtime import LOOPS, Event, call_soon, protected_from_interrupts, run
 from tests.support.on_loops import PATIENCE, in_trio, sleep, sleep_forever
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
@@ -44,6 +44,14 @@ def within(loop: str, app: Any, block: Callable[[], Awaitable[object]], *, mode:
             await block()
 
     run(loop, main)
+
+
+def run_interrupted(loop: str, main: Callable[[], Awaitable[object]]) -> None:
+    """Run `main`, which Ctrl-C ends."""
+    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)) as caught:
+        run(loop, main)
+    if isinstance(caught.value, BaseExceptionGroup):
+        assert caught.value.split(KeyboardInterrupt)[1] is None
 
 
 FAILED_SERVED = "the application's lifespan failed, and the application is served without it"
@@ -283,7 +291,7 @@ def test_one_that_ignores_its_shutdown_is_cancelled(loop: str, caplog: pytest.Lo
 def test_an_error_of_the_block_ends_it_and_is_the_only_one(loop: str, caplog: pytest.LogCaptureFixture) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await started(receive, send)
-        await sleep_forever()
+        await stopped(receive, send)
 
     async def fail() -> None:
         raise LookupError
@@ -291,6 +299,50 @@ def test_an_error_of_the_block_ends_it_and_is_the_only_one(loop: str, caplog: py
     with pytest.RaisesGroup(LookupError):
         within(loop, app, fail)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("when", ["as it starts", "in the block"])
+def test_ctrl_c_once_it_has_started_shuts_it_down(loop: str, when: str) -> None:
+    """So what follows the `yield` of a framework's lifespan runs, also without a `finally`."""
+    told: list[str] = []
+
+    @protected_from_interrupts
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        if when == "as it starts":
+            # it reaches the main task, which waits for the start
+            signal.raise_signal(signal.SIGINT)
+        await send({"type": "lifespan.startup.complete"})
+        told.append((await receive())["type"])
+        await sleep(0.001)
+        told.append("done")
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def main() -> None:
+        async with Lifespan(app):
+            if when == "in the block":
+                call_soon()(signal.raise_signal, signal.SIGINT)
+            await sleep_forever()
+
+    run_interrupted(loop, main)
+    assert told == ["lifespan.shutdown", "done"]
+
+
+def test_what_it_reports_of_its_own_cancellation_is_no_error(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        call_soon()(signal.raise_signal, signal.SIGINT)
+        try:
+            await sleep_forever()
+        finally:
+            await send({"type": "lifespan.shutdown.failed", "message": "Traceback: Cancelled"})
+
+    async def main() -> None:
+        async with Lifespan(app):
+            pytest.fail("it was served")
+
+    run_interrupted(loop, main)
+    assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
 
 
 def test_ctrl_c_in_its_shutdown_ends_it(loop: str) -> None:
@@ -310,8 +362,5 @@ def test_ctrl_c_in_its_shutdown_ends_it(loop: str) -> None:
         async with Lifespan(app, grace=PATIENCE):
             pass
 
-    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)) as caught:
-        run(loop, main)
-    if isinstance(caught.value, BaseExceptionGroup):
-        assert caught.value.split(KeyboardInterrupt)[1] is None
+    run_interrupted(loop, main)
     assert ended == ["cancelled"]
