@@ -25,19 +25,20 @@ from .page import LivePage
 
 
 class Application(Content):
-    """The application of a configuration, or the live page if it names none. StartupError if it cannot be imported."""
+    """The application of a configuration, or the live page if it names none. StartupError if it cannot be imported.
+    `started()` is called when it has started, and must be told to shut down."""
 
     # from `__aenter__` on
     _handler: AsgiHandler
 
-    def __init__(self, config: ServeConfig, log: Log) -> None:
+    def __init__(self, config: ServeConfig, log: Log, started: Callable[[], object] = bool) -> None:
         self._config = config
         self._log = log
         self._page = LivePage()
         self._ending = ExitStack()
         self.title: str = "the live page of its own connections" if config.app is None else config.app
         self._app = _load(config) or self._page
-        self._lifespan = Lifespan(self._app, mode=config.lifespan)
+        self._lifespan = Lifespan(self._app, mode=config.lifespan, started=started)
 
     # Ctrl-C must not come between the start of the application and the block that ends it
     @protected_from_interrupts

@@ -183,6 +183,7 @@ class Service:
                     if link is not None:
                         link.report_ready()
                         group.start_soon(link.follow, self._orders(server, partial(stopper.end_now, drain.cut)))
+                    self._starting.pass_on()
 
                 group.start_soon(self._content.attend)
                 group.start_soon(closing.watch)

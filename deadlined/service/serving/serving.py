@@ -175,7 +175,7 @@ def _serve(configuration: Configuration, voice: Voice, parent: Parent, inherited
     """Serve in this process until a signal has drained it, and return the exit code. `inherited`: the sockets of the
     admin listener, if this process need not bind them."""
     config = configuration.config
-    content = _content(config, voice.log)
+    content = _content(config, voice.log, parent.starting)
     context = context_of(config)
     if is_first(parent.link):
         warn_of_validity(config, voice.log)
@@ -209,7 +209,7 @@ def _run(loop: str, service: Service, context: ssl.SSLContext | None) -> None:
         raise cannot_start("the event loop", error) from None
 
 
-def _content(config: ServeConfig, log: Log) -> Content:
+def _content(config: ServeConfig, log: Log, starting: Starting) -> Content:
     """Return what is served. StartupError if an application cannot be imported."""
     # each loads what others do not need
     if config.command:
@@ -222,7 +222,7 @@ def _content(config: ServeConfig, log: Log) -> Content:
         return Upstreams(config)
     from ..content.application import Application
 
-    return Application(config, log)
+    return Application(config, log, starting.keep_signals)
 
 
 def _require_parser(name: str) -> None:

@@ -13,7 +13,8 @@ Answer     Until it serves (`stopping.py`), SIGTERM does what Ctrl-C does: the a
            same stop as the first one (`process/signals.py`). SIGTERM after Ctrl-C interrupts nothing again, and begins
            the MARGIN. A process that has a supervisor is told several times to stop, and only the first time
            interrupts. So SIGINT is handled here, too, and then does what its handler from before does: Python's own,
-           or, in a run, that of the event loop.
+           or, in a run, that of the event loop. Once the application has started, it must be told to shut down, and a
+           signal interrupts nothing: it is kept until the process serves, moments later, and is an ordinary stop then.
 Cost       A start that is busy in C code, an import for example, notices the signal when that returns.
 """
 
@@ -57,6 +58,9 @@ class Starting:
         # the signal that has ended the start, and whether SIGTERM has come
         self._first: signal.Signals | None = None
         self._terminated = False
+        # the application has started; what has come since
+        self._keeps = False
+        self._kept: list[int] = []
         # what `around_run` has blocked
         self._held: set[signal.Signals] = set()
         others = {} if hangup is None else {signal.SIGHUP: hangup}
@@ -73,11 +77,23 @@ class Starting:
         """End the start as Ctrl-C does, once. A later signal that cuts interrupts again if it is SIGINT, and ends the
         process if it is not the first SIGTERM."""
         cuts = self._stops.note(self._clock()) and not self._supervised
-        if number == signal.SIGTERM:
+        if self._keeps and self._first is None:
+            self._keep(number, cuts)
+        elif number == signal.SIGTERM:
             self._terminate(frame, cuts)
         elif self._first is None or cuts:
             self._first = self._first or signal.SIGINT
             self.replaced[signal.SIGINT](number, frame)
+
+    def keep_signals(self) -> None:
+        """Keep signals for the handlers that take its place, from now on: the application has started."""
+        self._keeps = True
+
+    def pass_on(self) -> None:
+        """Give what was kept to the handlers that have taken its place."""
+        kept, self._kept = self._kept, []
+        for number in kept:
+            signal.raise_signal(number)
 
     def go_on(self) -> None:
         """KeyboardInterrupt if a signal has ended the start, and the interrupt was swallowed."""
@@ -120,6 +136,17 @@ class Starting:
     def _end_at_once(self, number: int, frame: FrameType | None) -> None:
         # where no signal has ended the start, this one begins no stop that it could belong to
         if self._stops.note(self._clock()) or self._first is None:
+            self._end(0)
+
+    def _keep(self, number: int, cuts: bool) -> None:
+        # the application may block the event loop
+        if cuts or not (self._kept or call_in_thread(MARGIN, self._end_if_kept)):
+            self._end(0)
+        elif number not in self._kept:
+            self._kept.append(number)
+
+    def _end_if_kept(self) -> None:
+        if self._kept:
             self._end(0)
 
     def _terminate(self, frame: FrameType | None, cuts: bool) -> None:

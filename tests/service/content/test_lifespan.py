@@ -1,8 +1,10 @@
-"""`--lifespan auto|on|off`: what it makes of a startup that fails, in each way to start the application."""
+"""`--lifespan auto|on|off`: what it makes of a startup that fails, in each way to start the application; and when the
+application is told to shut down."""
 
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -182,3 +184,34 @@ def test_an_application_is_told_to_shut_down_although_its_requests_go_on(
     assert (code, lines.count("shut down"), "deadlined: the process did not end" in err) == (1, 1, True), err
     if loop != "trio":
         assert lines.index("cancelled") < lines.index("shut down")
+
+
+# is stopped as soon as it has started: itself, and the process that has started it, if that is one of the service
+STARTED = """
+import os, signal
+
+async def app(scope, receive, send):
+    await receive()
+    await send({{"type": "lifespan.startup.complete"}})
+    if {supervised}:
+        os.kill(os.getppid(), signal.{name})
+    signal.raise_signal(signal.{name})
+    print((await receive())["type"], flush=True)
+    await send({{"type": "lifespan.shutdown.complete"}})
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("how", [(), ("--reload",), ("--workers", "2")], ids=["one process", "reload", "workers"])
+def test_an_application_that_has_just_started_is_told_to_shut_down(
+    tmp_path: Path, how: tuple[str, ...], loop: str, number: signal.Signals
+) -> None:
+    source = STARTED.format(name=number.name, supervised=bool(how))
+    (tmp_path / "started.py").write_text(source)
+    done = run("serve", "started:app", "--uds", "socket", "--loop", loop, *how, cwd=tmp_path)
+    told = [line for line in done.stdout.splitlines() if not line.startswith("{")]
+    assert (done.returncode, done.stderr) == (0, "")
+    # of two worker processes one may have been stopped before its application had started
+    assert set(told) == {"lifespan.shutdown"}
+    assert "stopped" in [json.loads(line)["event"] for line in done.stdout.splitlines() if line.startswith("{")]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -315,12 +315,19 @@ class Ended(BaseException):
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Starting]]:
+def watchdogs() -> list[tuple[float, Callable[[], object]]]:
+    """What ends the process later, and when."""
+    return []
+
+
+@pytest.fixture
+def made(
+    monkeypatch: pytest.MonkeyPatch, watchdogs: list[tuple[float, Callable[[], object]]]
+) -> Iterator[Callable[..., Starting]]:
     """Make handlers that raise Ended in place of ending the process, and whose watchdog runs no thread. Two signals are
     never of the same stop, unless `clock` says so."""
     before = {number: signal.getsignal(number) for number in STOPS}
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    watchdogs: list[tuple[float, Callable[..., object], tuple[int]]] = []
 
     class Timer:
         def __init__(self, *arguments: Any) -> None:
@@ -413,6 +420,53 @@ def test_one_that_comes_while_ctrl_c_ends_the_start_changes_nothing(made: Callab
         ignore_stops()
         signal.raise_signal(signal.SIGINT)
     assert starting.stopped_by == "SIGINT"
+
+
+def test_once_the_application_has_started_it_is_kept_for_the_next_handlers(made: Callable[..., Starting]) -> None:
+    starting = made(clock=lambda: 50.0)
+    starting.keep_signals()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
+        signal.raise_signal(number)
+    starting.go_on()
+    passed: list[int] = []
+    for number in BOTH:
+        signal.signal(number, lambda number, _: passed.append(number))
+    for _ in range(2):
+        starting.pass_on()
+    assert passed == [signal.SIGINT, signal.SIGTERM]
+
+
+def test_a_second_one_ends_the_process_at_once_then_too(made: Callable[..., Starting]) -> None:
+    made().keep_signals()
+    signal.raise_signal(signal.SIGINT)
+    with pytest.raises(Ended):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("passed_on", [False, True])
+def test_so_does_the_margin_unless_it_was_passed_on(
+    made: Callable[..., Starting], watchdogs: list[tuple[float, Callable[[], object]]], passed_on: bool
+) -> None:
+    starting = made()
+    starting.keep_signals()
+    signal.raise_signal(signal.SIGTERM)
+    if passed_on:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        starting.pass_on()
+    ((_, end),) = watchdogs
+    with nullcontext() if passed_on else pytest.raises(Ended):
+        end()
+
+
+def test_one_that_has_ended_the_start_is_not_kept(made: Callable[..., Starting]) -> None:
+    starting = made()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    starting.keep_signals()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        starting.go_on()
 
 
 @pytest.mark.parametrize("second", BOTH, ids=lambda number: number.name)
