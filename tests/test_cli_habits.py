@@ -243,7 +243,7 @@ def test_web_concurrency_is_the_default_of_the_number_of_worker_processes(
 def test_a_web_concurrency_that_cannot_be_used_is_told(chosen: list[ServeConfig]) -> None:
     result = invoke("serve", "a:b", WEB_CONCURRENCY="many")
     assert (result.exit_code, chosen) == (2, [])
-    told = "WEB_CONCURRENCY: 'many' is not allowed: write a whole number of 1 or more; --workers comes before it"
+    told = "WEB_CONCURRENCY: 'many' is not allowed: write 1 to 1000; --workers comes before it"
     assert f"Error: {told}\n" in result.stderr
     result = invoke("serve", "a:b", "--reload", WEB_CONCURRENCY="3")
     assert (result.exit_code, chosen[0].workers) == (0, 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from .groups import COMMANDS, GROUPS, PROXY, RUN, SERVE
-from .model import ServeConfig
+from .model import MOST_WORKERS, ServeConfig
 from .resolving import ConfigurationError, Resolution, Sources, resolve
 from .settings import SETTINGS, Setting
 
 __all__ = [
     "COMMANDS",
     "GROUPS",
+    "MOST_WORKERS",
     "PROXY",
     "RUN",
     "SERVE",

@@ -35,6 +35,9 @@ from .groups import (
 )
 from .kinds import Checked, Mode, Program, Words, duration_kind
 
+# more worker processes are a mistake, such as a 0 too many: they take a machine's memory before anybody can react
+MOST_WORKERS = 1000
+
 # WRITTEN of http/forwarded.py, which is loaded only where proxies are trusted
 FORWARDED_FIELDS = ("both", "forwarded", "x-forwarded")
 
@@ -232,7 +235,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     workers: Annotated[
         int,
-        msgspec.Meta(ge=1),
+        msgspec.Meta(ge=1, le=MOST_WORKERS),
         about(
             PROCESSES,
             "Number of processes that share the port. From 2 on, one that ends or hangs is replaced; a single one is "

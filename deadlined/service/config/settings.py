@@ -140,8 +140,7 @@ def _kind(setting: str, type_: Any, bounds: list[Any], name: str = "", choices: 
         listed = ", ".join(choices)
         return Plain("|".join(choices), Literal[choices], "known", f"choose one of {listed}")
     if type_ is int:
-        least, most = bounds[0].ge, bounds[0].le
-        allowed = f"write a whole number of {least} or more" if most is None else f"write {least} to {most}"
+        allowed = f"write {bounds[0].ge} to {bounds[0].le}"
         return Plain(name or setting, _annotated(int, bounds[0]), "allowed", allowed)
     if get_origin(type_) is types.UnionType:
         type_ = str

@@ -27,6 +27,7 @@ from functools import partial
 import msgspec
 
 from ...terminal import START
+from ..config import MOST_WORKERS
 from ..config.changing import encode
 from ..config.rereading import Configuration, Reloaded, not_reloaded
 from ..errors import CUT, FAILED, StartupError, before_serving, worse
@@ -47,9 +48,6 @@ from .rolling import Change, Rolling
 from .slots import Slots
 from .watchdog import SupervisorWatchdog
 from .worker_process import WorkerProcess
-
-# SIGTTIN adds none beyond: more are a mistake, such as one sent in a loop
-MOST = 1000
 
 _SIGNALS = (*ALWAYS_STOP, signal.SIGCHLD, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU)
 
@@ -216,7 +214,7 @@ class Supervisor:
             elif number == signal.SIGHUP:
                 self._hung_up()
             elif number == signal.SIGTTIN:
-                self._want(max(self._rolling.wanted, min(self._rolling.wanted + 1, MOST)), "SIGTTIN")
+                self._want(min(self._rolling.wanted + 1, MOST_WORKERS), "SIGTTIN")
             elif number == signal.SIGTTOU:
                 self._want(max(self._rolling.wanted - 1, 1), "SIGTTOU")
 

@@ -15,7 +15,8 @@ from deadlined.service.config.settings import SETTINGS
     ("fields", "told"),
     [
         ({"port": "8000"}, "port: '8000' is not allowed: write 0 to 65535"),
-        ({"workers": 0}, "workers: 0 is not allowed: write a whole number of 1 or more"),
+        ({"workers": 0}, "workers: 0 is not allowed: write 1 to 1000"),
+        ({"workers": 1001}, "workers: 1001 is not allowed: write 1 to 1000"),
         ({"log_level": "INFO"}, "log_level: 'INFO' is not known: choose one of debug, info"),
         ({"loop": "uvlop"}, "loop: 'uvlop' is not known: choose one of trio, asyncio, uvloop"),
         ({"trusted_proxies": "127.0.0.1"}, "trusted_proxies: '127.0.0.1' is how a file has it: write ('127.0.0.1',)"),

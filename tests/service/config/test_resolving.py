@@ -158,7 +158,7 @@ def test_it_comes_after_the_file_and_its_mistake_names_it(tmp_path: Path) -> Non
     resolution = resolve(Sources(environment={"WEB_CONCURRENCY": "3"}, file=str(file)))
     assert resolution.origins["workers"] == f"{file}:1"
     assert problems(tmp_path, environment={"WEB_CONCURRENCY": "0"}) == [
-        "WEB_CONCURRENCY: '0' is not allowed: write a whole number of 1 or more; --workers comes before it"
+        "WEB_CONCURRENCY: '0' is not allowed: write 1 to 1000; --workers comes before it"
     ]
 
 
@@ -201,7 +201,7 @@ RATES = "write a number of bytes per second, such as 500 or 16k; --body-grace of
         ("port = '80'", "F:1: port: '80' is not allowed: write 0 to 65535"),
         ("port = 65536", "F:1: port: 65536 is not allowed: write 0 to 65535"),
         ("port = true", "F:1: port: true is not allowed"),
-        ("workers = 0", "F:1: workers: 0 is not allowed: write a whole number of 1 or more"),
+        ("workers = 0", "F:1: workers: 0 is not allowed: write 1 to 1000"),
         ("access_log_fields = ['a b']", "F:1: access_log_fields: 'a b' is not the name of a header field: write names"),
         ("access_log_fields = 'X-API-Key'", "F:1: access_log_fields: X-API-Key is never logged, because whoever reads"),
         ("access_log = 1", "F:1: access_log: 1 is neither true nor false"),

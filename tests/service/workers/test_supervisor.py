@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from deadlined.service import StartupError
-from deadlined.service.config import ServeConfig
+from deadlined.service.config import MOST_WORKERS, ServeConfig
 from deadlined.service.config.rereading import Configuration
 from deadlined.service.process.notify import Notifier
 from deadlined.service.process.signals import STOPS
@@ -25,7 +25,7 @@ from deadlined.service.workers.channel import Channel
 from deadlined.service.workers.last_block import LastBlock
 from deadlined.service.workers.overseer import Controls, Overseer
 from deadlined.service.workers.slots import Slots
-from deadlined.service.workers.supervisor import MOST, Stage, Supervisor
+from deadlined.service.workers.supervisor import Stage, Supervisor
 from deadlined.service.workers.worker_process import WorkerProcess
 from tests.support.command import (
     APPS,
@@ -299,15 +299,14 @@ def serving_as(supervisor: Supervisor, number: int, pid: int, generation: int = 
     return theirs
 
 
-def test_no_worker_is_added_or_dropped_where_there_are_more_than_a_signal_adds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for wanted in (MOST, MOST + 500):
-        supervisor = Supervisor(configuration(), slots(), lambda *_, **__: None, None, Notifier())
-        supervisor._rolling.wanted = wanted
-        monkeypatch.setattr(supervisor._signals, "read", lambda: [signal.SIGTTIN])
-        supervisor._read_signals()
-        assert supervisor._rolling.wanted == wanted
-        supervisor._slots.close()
-        supervisor._release()
+def test_no_worker_is_added_beyond_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor = Supervisor(configuration(), slots(), lambda *_, **__: None, None, Notifier())
+    supervisor._rolling.wanted = MOST_WORKERS
+    monkeypatch.setattr(supervisor._signals, "read", lambda: [signal.SIGTTIN])
+    supervisor._read_signals()
+    assert supervisor._rolling.wanted == MOST_WORKERS
+    supervisor._slots.close()
+    supervisor._release()
 
 
 class InTheWay(Overseer):
