@@ -222,7 +222,7 @@ class Child:
         self._kill()
         self._process = None
         code = process.returncode
-        facts = {**ending_of(code), "pid": process.pid, "lived": self._lived()}
+        facts = {**ending_of(code, ended_here=not again), "pid": process.pid, "lived": self._lived()}
         if again:
             facts["again_in"] = self._backoff.ended(self._started, current_time())
         self._log("command ended", level="warning" if again else "info", **facts)

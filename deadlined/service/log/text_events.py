@@ -78,7 +78,8 @@ def _worker(fields: Fields) -> str:
 
 def _ended(which: str, fields: Fields) -> str:
     how = f"by {fields['signal']}" if "signal" in fields else f"with code {fields['code']}"
-    return f"{which} ended {how} after {time_text(fields['lived'])}"
+    hint = f" ({fields['hint']})" if "hint" in fields else ""
+    return f"{which} ended {how} after {time_text(fields['lived'])}{hint}"
 
 
 def _soon(seconds: float) -> str:

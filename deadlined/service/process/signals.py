@@ -26,6 +26,9 @@ STOPS = (*ALWAYS_STOP, signal.SIGHUP)
 # terminal. All do so within milliseconds. A person who presses Ctrl-C again has waited longer
 SAME_STOP = 0.1
 
+# why a process gets a SIGKILL that none of its own service has sent
+OUT_OF_MEMORY = "the memory of the machine or the container may be too small"
+
 # several of them say no more than one
 _ALIKE = (signal.SIGHUP, signal.SIGCHLD)
 
@@ -131,7 +134,11 @@ def signal_name(number: int) -> str:
         return str(number)
 
 
-def ending_of(code: int) -> dict[str, object]:
+def ending_of(code: int, *, ended_here: bool) -> dict[str, object]:
     """Return the fields of the log that say how a process has ended: its exit code, or the signal whose number `code`
-    is, below 0."""
-    return {"code": code} if code >= 0 else {"signal": signal_name(-code)}
+    is, below 0, and what sends it. `ended_here`: this process may have sent it."""
+    if code >= 0:
+        return {"code": code}
+    if code == -signal.SIGKILL and not ended_here:
+        return {"signal": "SIGKILL", "hint": OUT_OF_MEMORY}
+    return {"signal": signal_name(-code)}

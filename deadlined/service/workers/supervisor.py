@@ -387,4 +387,5 @@ class Supervisor:
             self._log("workers did not end in time: killed", level="error", pids=[worker.pid for worker in overdue])
         for worker in overdue:
             worker.kill_at = math.inf
+            worker.killed = True
             os.kill(worker.pid, signal.SIGKILL)

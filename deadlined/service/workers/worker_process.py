@@ -23,8 +23,8 @@ from .silence import Silence
 class WorkerProcess:
     """What the supervisor knows of a worker process. `block`: what has blocked its event loop. `slots`: what it was
     told to accept from. `kill_at`: when it is killed if it still exists, `inf` for never. `silence`: the questions that
-    it has not answered; `silent`: it does not answer now; `killed`: for that. `answered_at`: the time of its last
-    answer. The rest is as `rolling.Member` says."""
+    it has not answered; `silent`: it does not answer now. `killed`: by the supervisor. `answered_at`: the time of its
+    last answer. The rest is as `rolling.Member` says."""
 
     pid: int
     channel: Channel
@@ -70,4 +70,4 @@ class WorkerProcess:
     def facts(self, code: int) -> dict[str, object]:
         """Return what the log says of its end, which was now. `code` below 0 is the number of a signal."""
         lived = round(time.monotonic() - self.started, 3)
-        return {"number": self.number, "pid": self.pid, **ending_of(code), "lived": lived}
+        return {"number": self.number, "pid": self.pid, **ending_of(code, ended_here=self.killed), "lived": lived}

@@ -23,6 +23,7 @@ from deadlined.service.command.child import TRIES, Child
 from deadlined.service.command.place import Place, place_in
 from deadlined.service.errors import StartupError
 from deadlined.service.process.file_limit import raise_file_limit
+from deadlined.service.process.signals import OUT_OF_MEMORY
 from tests.service.command.guards import ending
 from tests.support.command import PATIENCE, environment
 from tests.support.limits import low_file_limit
@@ -164,6 +165,7 @@ def test_one_that_is_killed_is_not_available_and_started_again(loop: str) -> Non
     assert again == ["not available", "command ended", "command started", "available"]
     ended = next(fields for event, fields in story.told if event == "command ended")
     assert (ended["signal"], ended["level"], ended["again_in"] > 0) == ("SIGKILL", "warning", True)
+    assert ended["hint"] == OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -254,6 +256,7 @@ def test_one_that_does_not_end_is_killed_at_the_deadline_which_may_move() -> Non
     story = told(server(signalled="pass"), test)
     assert story.events[-3:] == ["stopping the command", "the command did not end in time: killed", "command ended"]
     assert story.fields("command ended")["signal"] == "SIGKILL"
+    assert "hint" not in story.fields("command ended")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the end of a process that is no child is seen on Linux")

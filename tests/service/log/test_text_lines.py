@@ -270,6 +270,11 @@ def test_a_client_cannot_move_the_cursor(field: str) -> None:
         ),
         (
             "worker ended",
+            {"number": 2, "pid": 77, "signal": "SIGKILL", "hint": "why", "lived": 3.2, "replaced_in": 0},
+            "worker process 2 (77) ended by SIGKILL after 3.2 s (why); it is replaced now",
+        ),
+        (
+            "worker ended",
             {"number": 2, "pid": 77, "code": 1, "lived": 3600, "replaced_in": 0},
             "worker process 2 (77) ended with code 1 after 1 h; it is replaced now",
         ),

@@ -55,6 +55,7 @@ def test_one_whose_handler_blocks_is_killed_and_replaced(start: Starter, loop: s
     assert "lock.acquire()" in told["stack"]
     ended = process.wait_for("worker ended")
     assert (ended["pid"], ended["signal"]) == (told["pid"], "SIGKILL")
+    assert "hint" not in ended
     third = process.wait_for("listening")["pid"]
     # until it has its sockets the other one accepts what comes to them
     until(lambda: answering(process) == {*workers, third} - {told["pid"]})

@@ -20,7 +20,7 @@ from deadlined.service import StartupError
 from deadlined.service.config import MOST_WORKERS, ServeConfig
 from deadlined.service.config.rereading import Configuration
 from deadlined.service.process.notify import Notifier
-from deadlined.service.process.signals import STOPS
+from deadlined.service.process.signals import OUT_OF_MEMORY, STOPS
 from deadlined.service.workers.channel import Channel
 from deadlined.service.workers.last_block import LastBlock
 from deadlined.service.workers.overseer import Controls, Overseer
@@ -100,7 +100,11 @@ def test_workers_share_a_port_and_the_connections(start: Starter) -> None:
 
 @pytest.mark.parametrize(
     ("number", "how"),
-    [(signal.SIGKILL, {"signal": "SIGKILL"}), (signal.SIGTERM, {"code": 0}), (signal.SIGHUP, {"code": 0})],
+    [
+        (signal.SIGKILL, {"signal": "SIGKILL", "hint": OUT_OF_MEMORY}),
+        (signal.SIGTERM, {"code": 0}),
+        (signal.SIGHUP, {"code": 0}),
+    ],
     ids=["killed", "terminated", "hung up"],
 )
 def test_a_worker_that_has_ended_is_replaced(start: Starter, number: signal.Signals, how: dict[str, object]) -> None:
@@ -191,6 +195,7 @@ def test_one_that_is_killed_at_its_start_is_said(tmp_path: Path) -> None:
     (line,) = [json.loads(text) for text in completed.stdout.splitlines()]
     assert line["event"] == "the first worker was killed before it served"
     assert (line["level"], line["number"], line["signal"]) == ("error", 1, "SIGKILL")
+    assert line["hint"] == OUT_OF_MEMORY
 
 
 def test_a_port_in_use_is_not_shared_with_a_stranger() -> None:
@@ -459,6 +464,7 @@ def test_a_worker_that_hangs_is_killed(start: Starter) -> None:
     process.signal()
     assert process.end() == (1, "")
     (killed,) = process.events("workers did not end in time: killed")
+    assert all("hint" not in ended for ended in process.events("worker ended"))
     assert killed["pids"] == [first]
 
 
