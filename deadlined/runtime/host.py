@@ -17,12 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..poll import Clock, Half, PollDesc, Poller, PollerStatistics
 from ..timers import Timer
 from ..value import Value
 from .tasks import ContainedTasks
+
+ResultT = TypeVar("ResultT")
 
 
 class ReadyCallback:
@@ -221,6 +223,11 @@ class Host:
     def end_child_on_return(self) -> None:
         """End this process, a forked child, once it comes back into the event loop, and before it waits for events
         there. Call it in the child, in any thread."""
+        raise NotImplementedError
+
+    def in_thread(self, function: Callable[[], ResultT]) -> Awaitable[ResultT]:
+        """Return an awaitable that calls `function()` in a thread of the event loop's own pool, and returns or raises
+        what it does. A cancellation abandons the call: it goes on, or is never begun, and what comes of it is lost."""
         raise NotImplementedError
 
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:

@@ -25,7 +25,7 @@ from ...poll import Clock, Half, PollDesc, Poller, open_port
 from ...poll.timerfd import TimerFd
 from ..forking import Inherited, end_child
 from ..guest import trio_runs
-from ..host import Group, Host, Parking, Turn, Waiter
+from ..host import Group, Host, Parking, ResultT, Turn, Waiter
 from ..options import chosen_queue, wants_precision
 from ..tasks import ContainedTasks
 from .alarms import Alarms, LoopSleep
@@ -137,6 +137,10 @@ class AsyncioHost(Host):
         # in a child of another thread the loop does not run
         if threading.get_ident() == self._home_thread:
             self.loop.call_soon(end_child)
+
+    def in_thread(self, function: Callable[[], ResultT]) -> Awaitable[ResultT]:
+        called: Awaitable[ResultT] = self.loop.run_in_executor(None, function)
+        return called
 
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:
         found: list[Any] = await self.loop.getaddrinfo(host, port, type=kind, flags=flags)

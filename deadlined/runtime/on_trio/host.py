@@ -19,7 +19,7 @@ from trio.lowlevel import (
 from ...poll import Half, Poller, open_port
 from ..forking import Inherited
 from ..guest import trio_runs
-from ..host import Group, Host, Parking, Turn, Waiter
+from ..host import Group, Host, Parking, ResultT, Turn, Waiter
 from ..options import chosen_queue, wants_precision
 from ..tasks import ContainedTasks
 from .group import TrioGroup
@@ -87,6 +87,9 @@ class TrioHost(Host):
     def end_child_on_return(self) -> None:
         if in_trio_run():
             add_instrument(EndBeforeWait())
+
+    def in_thread(self, function: Callable[[], ResultT]) -> Awaitable[ResultT]:
+        return trio.to_thread.run_sync(function, abandon_on_cancel=True)
 
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:
         return await trio.socket.getaddrinfo(host, port, type=kind, flags=flags)
