@@ -13,17 +13,20 @@ Cost       An object and a bound method per request; no task.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Final
 
 from ..http import Disconnected, Exchange, ResponseError
+from ..http.files import send_file
 from ..runtime import Event, checkpoint
 from .messages import DONE, Message, Sender, copied, start
+
+_ENDS_WITH_FILE: Final = "the response ends with the file of its http.response.pathsend: nothing follows it"
 
 
 class Channel(Sender):
     """`receive` and `send` of one request; it is itself `send`."""
 
-    __slots__ = ("_exchange", "_receive_ended", "_receiving", "_request_given")
+    __slots__ = ("_exchange", "_receive_ended", "_receiving", "_request_given", "_sends_file")
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__()
@@ -31,6 +34,8 @@ class Channel(Sender):
         # True once the application got an `http.request`
         self._request_given = False
         self._receiving = False
+        # an `http.response.pathsend` was given
+        self._sends_file = False
         # set for the tasks that wait while another one receives; None if there are none
         self._receive_ended: Event | None = None
 
@@ -79,12 +84,28 @@ class Channel(Sender):
             start(self._exchange, event)
         elif kind == "http.response.body":
             exchange = self._exchange
+            if self._sends_file:
+                raise ResponseError(_ENDS_WITH_FILE)
             body = event.get("body", b"")
             if not exchange.try_send(body if isinstance(body, bytes) else copied(body), bool(event.get("more_body"))):
                 return exchange.finish_send()
+        elif kind == "http.response.pathsend":
+            return self._begin_file(event.get("path"))
         else:
             raise ResponseError(f"an HTTP response has no message {kind!r}")
         return DONE
+
+    def _begin_file(self, path: object) -> Awaitable[None]:
+        if self._sends_file:
+            raise ResponseError(_ENDS_WITH_FILE)
+        if not isinstance(path, str) or not path.startswith("/"):
+            raise ResponseError(f"http.response.pathsend needs an absolute path, a str, and not {path!r}")
+        # one that comes before the start is refused later, and harms nothing
+        self._sends_file = self._exchange.writer.status != 0
+        return self._send_file(path)
+
+    async def _send_file(self, path: str) -> None:
+        await send_file(self._exchange, path)
 
 
 class PatientChannel(Channel):
@@ -101,3 +122,9 @@ class PatientChannel(Channel):
             return Channel.send(self, message)
         except Disconnected:
             return checkpoint()
+
+    async def _send_file(self, path: str) -> None:
+        try:
+            await send_file(self._exchange, path)
+        except Disconnected:
+            await checkpoint()

@@ -77,6 +77,7 @@ class AsgiHandler:
     for one that is not like "/shop". `trusted_proxies`: those whose `Forwarded` and `X-Forwarded-*` fields are
     believed, None for none. `trust_deadline_headers`: whether the time that a client says it waits (`grpc-timeout`,
     `x-envoy-expected-rq-timeout-ms`, `request-timeout`) shortens the handler's deadline, from the end of the head.
+    `pathsend`: whether applications are offered to give the path of a file as a body (ASGI's `http.response.pathsend`).
     """
 
     def __init__(
@@ -87,11 +88,13 @@ class AsgiHandler:
         root_path: str = "",
         trusted_proxies: TrustedProxies | None = None,
         trust_deadline_headers: bool = False,
+        pathsend: bool = False,
     ) -> None:
         self._app = app
         self._root_path = check_root_path(root_path)
         self._trusted_proxies = trusted_proxies
         self._trust_deadline_headers = trust_deadline_headers
+        self._pathsend = pathsend
         self._state = {} if state is None else state
         # the values that most scopes share, and all keys: copying a dictionary is faster than filling one
         self._template: dict[str, Any] = dict.fromkeys(_KEYS) | {
@@ -112,6 +115,8 @@ class AsgiHandler:
         scope = self._scope(exchange, method)
         if method == "HEAD" and given != "HEAD":
             return answer_problem(exchange, 501, Reason.PROTOCOL_ERROR, _NOT_HEAD)
+        if self._pathsend:
+            scope["extensions"]["http.response.pathsend"] = {}
         channel = Channel(exchange)
         if not exchange.cancel_on_disconnect:
             scope["asgi"] = _WITHOUT_ERRORS.copy()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # the options that say where to listen, and those of the handler; all others are the HTTP server's
 _PLACE: Final = ("host", "port", "uds", "listeners")
-_HANDLER: Final = ("root_path", "trust_deadline_headers")
+_HANDLER: Final = ("root_path", "trust_deadline_headers", "pathsend")
 _PROXIES: Final = ("trusted_proxies", "forwarded_fields")
 
 
@@ -29,7 +29,7 @@ class ServerOptions(TypedDict, total=False):
     Of the application: `lifespan` ("auto"), or "on" if it must start without an error, or "off" to tell it nothing;
     `root_path` (""), where a proxy has mounted it; `trusted_proxies` (none), addresses and networks
     whose `Forwarded` and `X-Forwarded-*` fields are believed, "unix" for unix sockets; `forwarded_fields` ("both"), or
-    "forwarded" or "x-forwarded" if they write only these; `trust_deadline_headers` (False).
+    "forwarded" or "x-forwarded" if they write only these; `trust_deadline_headers` (False); `pathsend` (False).
 
     Of the HTTP server, as `HttpServer` takes them: `timeouts`, `limits`, `routes`, `ssl_context`, `observer`, `parser`,
     `cancel_on_disconnect`, `ws_compression`.
@@ -44,6 +44,7 @@ class ServerOptions(TypedDict, total=False):
     trusted_proxies: Iterable[str]
     forwarded_fields: str
     trust_deadline_headers: bool
+    pathsend: bool
     timeouts: Timeouts
     limits: Limits
     routes: Iterable[Route]

@@ -147,8 +147,8 @@ class Exchange(ReceivingExchange):
 
     @property
     def holds_head(self) -> bool:
-        """True if the head of the response waits for the first piece of the body."""
-        return self._link == LIVE and self.writer.status != 0 and not self.writer.started
+        """True if the head of the response waits for the first piece of the body, for `heads.HOLD` at most."""
+        return self._link == LIVE and self.writer.status != 0 and not (self.writer.started or self.opens_body)
 
     def hold_head(self) -> None:
         """Have the head sent alone after `heads.HOLD`, if no piece of the body has come by then. For a Responder that

@@ -55,6 +55,7 @@ class ExchangeFacts:
         "ends_receives",
         "forwarded_client",
         "head_done",
+        "opens_body",
         "quiet_sends",
         "request",
         "start_time",
@@ -104,6 +105,8 @@ class ExchangeFacts:
         # if set, a send that waits when the peer is lost, or that comes soon after, returns, and the handler is
         # cancelled as one that waits for something else
         self.quiet_sends: bool = False
+        # the server itself is opening what the body comes from, and the head waits for it, however long that takes
+        self.opens_body: bool = False
         # sends that came when the peer was gone; made when needed
         self._late: LateSends | None = None
 

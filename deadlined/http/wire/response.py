@@ -116,6 +116,16 @@ class ResponseWriter:
         return self.started and not (self._chunked or self._head_only or self._length is not None)
 
     @property
+    def has_no_body(self) -> bool:
+        """True once the head was given, if no body is sent: to a HEAD, with 204 and 304."""
+        return self._status != 0 and self._head_only
+
+    @property
+    def left(self) -> int | None:
+        """Bytes of body that `content-length` has announced and that were not given yet. None if it is unknown."""
+        return None if self._length is None else self._left
+
+    @property
     def is_all_made(self) -> bool:
         """True once no more bytes of the response follow on the wire: it is complete; or it has started, and
         `content-length` is reached, or no body is sent (HEAD, 204, 304)."""
