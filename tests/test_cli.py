@@ -342,6 +342,11 @@ def test_the_time_that_a_client_waits_counts_where_it_is_trusted(start: Starter)
         assert read_all(client).startswith("HTTP/1.1 504 ")
 
 
+def test_an_application_may_give_the_path_of_a_file_where_that_is_offered(start: Starter) -> None:
+    assert "async def itself" in start("apps:itself", "--pathsend").get()
+    assert start("apps:itself").get().startswith("HTTP/1.1 500 ")
+
+
 def test_every_line_on_stdout_is_json_also_of_an_application_that_fails(start: Starter) -> None:
     process = start("apps:failing")
     assert process.get().startswith("HTTP/1.1 500 ")

@@ -39,6 +39,13 @@ async def slow(scope, receive, send):
     await trio.sleep(0.5)
     await answer(send, b"finished")
 
+async def itself(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    if "http.response.pathsend" in scope["extensions"]:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.pathsend", "path": __file__})
+
 async def endless(scope, receive, send):
     if scope["type"] != "http":
         raise NotImplementedError

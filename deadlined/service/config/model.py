@@ -166,6 +166,15 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             SERVE,
         ),
     ] = False
+    pathsend: Annotated[
+        bool,
+        about(
+            APPLICATION,
+            "Let applications give the path of a file as a response's body, which the server then reads itself (ASGI's "
+            "http.response.pathsend). Some middlewares that change bodies lose such a body.",
+            SERVE,
+        ),
+    ] = False
 
     upstream: Annotated[
         tuple[str, ...],

@@ -58,6 +58,7 @@ class Application(Content):
             root_path=self._config.root_path,
             trusted_proxies=trusted_proxies(self._config),
             trust_deadline_headers=self._config.trust_deadline_headers,
+            pathsend=self._config.pathsend,
         )
         return self._handler
 

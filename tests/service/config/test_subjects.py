@@ -44,6 +44,7 @@ def test_an_application_is_for_serve_and_upstreams_are_not() -> None:
     of_applications = {name for name, setting in SETTINGS.items() if setting.commands == (SERVE,)}
     assert of_applications == {
         *("app", "factory", "app_dir", "root_path", "lifespan", "cancel_on_disconnect", "trust_deadline_headers"),
+        "pathsend",
         *("ws_ping", "ws_pong", "ws_close", "max_message", "max_frame", "ws_compression", "reload", "reload_dir"),
         *("request_queue", "max_running", "max_waiting"),
     }
