@@ -6,8 +6,8 @@ Two rules hold for every connection:
    bug in this package and raises AssertionError.
 2. It has a `Reason` exactly if its state is `CLOSING` or `CLOSED`.
 
-Beside its state a connection has an attendance: it waits for a worker, a worker runs it, or it is unattended and has no
-task. `may_be_unattended` says in which states it may be unattended.
+Beside its state a connection has an attendance: it waits for a worker, a worker runs it, it is unattended and has no
+task, or it has none while its output is sent. `may_be_unattended` and `may_be_sending` say in which states it may be so.
 
 States and events are small integers, not enums: compiled code then compares them in one instruction, and a connection
 changes its state four times per request. `diagram` draws the table for docs/http.md.
@@ -121,6 +121,7 @@ TRANSITIONS: Final = {
 QUEUED: Final = 0  # a worker will run it
 RUNNING: Final = 1  # a worker runs it
 UNATTENDED: Final = 2  # no task; the poller calls `on_ready`, or a Responder answers the exchange
+SENDING: Final = 3  # no task; the poller calls its output until all is sent, and the connection goes on then
 
 # Body of an exchange, as it is received
 EXPECT_100: Final = 0  # the client waits for `100 Continue` before it sends the body
@@ -152,15 +153,18 @@ def next_state(state: int, event: int) -> int:
     return following
 
 
-def may_be_unattended(state: int, byte_came: bool, unsent: bool = False, responds: bool = False) -> bool:
-    """Return True if the connection may be without a task: it is idle or new, and no byte of the handshake or of the
-    next request was read; or nothing is left to do but to send the last response (`unsent`) and to close; or a
-    Responder answers (`responds`); or another protocol has it, which the poller calls."""
-    if state == FINISHING:
-        return unsent
+def may_be_unattended(state: int, byte_came: bool, responds: bool = False) -> bool:
+    """Return True if the connection may be unattended: it is idle or new, and no byte of the handshake or of the next
+    request was read; or a Responder answers (`responds`); or another protocol has it, which the poller calls."""
     if state == EXCHANGE:
         return responds
     return state == UPGRADED or (state in (IDLE, HEAD, HANDSHAKE) and not byte_came)
+
+
+def may_be_sending(state: int) -> bool:
+    """Return True if the connection may wait without a task until its output is sent: it is idle then, or nothing is
+    left to do but to close."""
+    return state in (FINISHING, IDLE)
 
 
 def is_detachable(response: int, link: int, receiving: bool) -> bool:

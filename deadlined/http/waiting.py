@@ -38,6 +38,7 @@ from .state import (
     IDLE,
     LIVE,
     QUEUED,
+    SENDING,
     UNATTENDED,
     Phase,
     Reason,
@@ -51,10 +52,8 @@ class WaitingConnection(PeerConnection):
     def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
         super().__init__(settings, conn, number, dates)
         self._owner: Final = owner
-        # the task that runs the connection; None if it is queued, unattended or closed
+        # the task that runs the connection; None if it is queued, unattended, sending or closed
         self._task: ConnectionTask | None = None
-        # the connection has no task and waits until its output is sent; then `_go_on` continues
-        self._unsent = False
         # when the current request began (at accept, after the handshake, or with its first bytes), and when its latest
         # bytes were read
         self._began_at = self._came_at = self.accepted
@@ -102,14 +101,13 @@ class WaitingConnection(PeerConnection):
         return self._task is not None and self._task.turn_is_long()
 
     def _go_on(self) -> None:
-        if not self._unsent:
+        if self.attendance != SENDING:
             if self.state == CLOSING and self.attendance == UNATTENDED and self._exchange is not None:
                 # its Responder was abandoned, and asks for nothing any more
                 self._ask_for_task()
             return
         if self.state <= IDLE and self.output.size:
             return
-        self._unsent = False
         if self.state == FINISHING:
             self._end_last_exchange()
         if self.state == CLOSED or (self.state == IDLE and self._park_again()):
@@ -207,13 +205,12 @@ class WaitingConnection(PeerConnection):
         does. Otherwise return False."""
         if exchange.link == DEAD or not (exchange.writer.must_close and exchange.body_done and self.output.size):
             return False
-        self._unsent = True
-        self._leave_task()
+        self._leave_task(SENDING)
         return True
 
-    def _leave_task(self) -> None:
-        """Note that the connection is unattended, and release its task if it has one."""
-        self.attendance = UNATTENDED
+    def _leave_task(self, attendance: int = UNATTENDED) -> None:
+        """Note that the connection is unattended or SENDING, and release its task if it has one."""
+        self.attendance = attendance
         if self._task is not None:
             self._task.release()
             self._task = None
@@ -257,8 +254,7 @@ class WaitingConnection(PeerConnection):
             return False
         if self.output.size:
             # `_go_on` enters the idle phase once all is sent
-            self._unsent = True
-            self._leave_task()
+            self._leave_task(SENDING)
             return True
         self._expect_request()
         return self._become_unattended()

@@ -35,6 +35,7 @@ from deadlined.http.state import (
     OPEN,
     PROTOCOL_SWITCHED,
     REQUEST_READ,
+    SENDING,
     SENT,
     STARTED,
     STATES,
@@ -45,6 +46,7 @@ from deadlined.http.state import (
     diagram,
     is_detachable,
     is_reusable,
+    may_be_sending,
     may_be_unattended,
     next_state,
 )
@@ -96,6 +98,10 @@ def test_a_connection_may_be_unattended_while_nothing_of_a_request_has_come(stat
     assert may_be_unattended(state, byte_came) is ((state, byte_came) in UNATTENDED_STATES)
 
 
+def test_a_connection_may_be_sending_without_a_task_after_its_response() -> None:
+    assert [state for state in range(len(STATES)) if may_be_sending(state)] == [FINISHING, IDLE]
+
+
 @pytest.mark.parametrize(
     ("response", "link", "receiving"), list(product((NONE, STARTED, SENT), (LIVE, DETACHED, DEAD), (False, True)))
 )
@@ -138,8 +144,9 @@ class Watch(trio.abc.Instrument):
         for connection in self._server._connections:
             state, attendance = connection.state, connection.attendance
             self.seen.add((state, attendance))
-            unattended = attendance == UNATTENDED
-            if unattended and not may_be_unattended(state, connection.reader.buffered > 0, connection.output.size > 0):
+            if attendance == UNATTENDED and not may_be_unattended(state, connection.reader.buffered > 0):
+                self.wrong.append((STATES[state], attendance))
+            if attendance == SENDING and not (may_be_sending(state) and connection.output.size):
                 self.wrong.append((STATES[state], attendance))
             if (connection.reason is not None) != (state >= CLOSING):
                 self.wrong.append((STATES[state], attendance))
