@@ -17,7 +17,7 @@ from .exchange import Exchange
 from .output import FEW_PARTS, LIMIT
 from .policy import Action, Rule
 from .settings import Settings
-from .state import CLOSING, EXCHANGE, IDLE, UPGRADED, Phase, Reason
+from .state import CLOSING, EXCHANGE, IDLE, NO_CALL, UPGRADED, WATCH, Phase, Reason
 from .timeouts import INF
 
 
@@ -29,8 +29,8 @@ class PeerConnection(ConnectionBase):
         super().__init__(settings, conn, number, dates)
         # the pool will call `flush` at the end of the turn
         self._flush_is_due = False
-        # the poller calls `on_ready` if the peer sends or leaves while a handler runs
-        self._watched = False
+        # what the poller will call `on_ready` for: NO_CALL, WATCH or READ
+        self._call: int = NO_CALL
         # the peer has ended its side while the current handler ran
         self._leaving = False
         # the timeouts under which the first piece of the output began to wait
@@ -39,12 +39,12 @@ class PeerConnection(ConnectionBase):
     # implements ExchangeHost
 
     def watch_peer(self) -> None:
-        if self.cancel_on_disconnect and self.state == EXCHANGE and not self._watched:
+        if self.cancel_on_disconnect and self.state == EXCHANGE and self._call == NO_CALL:
             self._check_peer()
 
     def unwatch_peer(self) -> None:
-        if self._watched:
-            self._watched = False
+        if self._call != NO_CALL:
+            self._call = NO_CALL
             self.conn.cancel_call()
 
     def lost(self, reason: Reason) -> None:
@@ -63,7 +63,7 @@ class PeerConnection(ConnectionBase):
         """Watch the peer. If it has reset the connection, cut the handler at once. If it has ended its side, which may
         be a half-close, give the handler DISCONNECT_GRACE to answer. Do nothing for a handler that waits in a receive
         or a send: that will raise Disconnected."""
-        self._watched = False
+        self._call = NO_CALL
         exchange = self._exchange
         if self.state != EXCHANGE or self.phase is Phase.WRITE or exchange is None or exchange.will_notice:
             return
@@ -75,12 +75,16 @@ class PeerConnection(ConnectionBase):
                 self._peer_left(Reason.CLIENT_RESET)
                 return
             self._peer_ended_side(exchange)
-        self._watched = self.conn.call_when_readable(self) or self._watch_again()
+        self._watch()
 
     def _peer_ended_side(self, exchange: Exchange) -> None:
         """Give the handler DISCONNECT_GRACE to answer."""
         self._leaving = True
         exchange.end_soon()
+
+    def _watch(self) -> None:
+        if self.conn.call_when_readable(self) or self._watch_again():
+            self._call = WATCH
 
     def _watch_again(self) -> bool:
         """Watch although bytes have come that are not read now, or the deadline of an earlier read has passed."""

@@ -7,7 +7,7 @@ Two rules hold for every connection:
 2. It has a `Reason` exactly if its state is `CLOSING` or `CLOSED`.
 
 Beside its state a connection has an attendance: it waits for a worker, a worker runs it, it is unattended and has no
-task, or it has none while its output is sent. `may_be_unattended` and `may_be_sending` say in which states it may be so.
+task, or it has none while its output is sent. `may_be_unattended` and `may_be_sending` say in which states.
 
 States and events are small integers, not enums: compiled code then compares them in one instruction, and a connection
 changes its state four times per request. `diagram` draws the table for docs/http.md.
@@ -122,6 +122,11 @@ QUEUED: Final = 0  # a worker will run it
 RUNNING: Final = 1  # a worker runs it
 UNATTENDED: Final = 2  # no task; the poller calls `on_ready`, or a Responder answers the exchange
 SENDING: Final = 3  # no task; the poller calls its output until all is sent, and the connection goes on then
+
+# What the poller's next call of a connection is for, while a handler runs or another protocol has the bytes
+NO_CALL: Final = 0  # none will come for that
+WATCH: Final = 1  # the peer may have sent something or left, and nothing is read now
+READ: Final = 2  # bytes for the protocol have come
 
 # Body of an exchange, as it is received
 EXPECT_100: Final = 0  # the client waits for `100 Continue` before it sends the body

@@ -24,7 +24,7 @@ from .owner import ConnectionOwner
 from .reporting import report
 from .seams import Upgraded
 from .settings import Settings
-from .state import PROTOCOL_SWITCHED, UPGRADED, Reason
+from .state import NO_CALL, PROTOCOL_SWITCHED, READ, UPGRADED, Reason
 from .timeouts import INF
 from .waiting import WaitingConnection
 
@@ -40,14 +40,12 @@ class UpgradedConnection(WaitingConnection):
 
     def __init__(self, settings: Settings, conn: Conn, number: int, owner: ConnectionOwner, dates: DateLine) -> None:
         super().__init__(settings, conn, number, owner, dates)
-        # the poller will call `on_ready` when bytes come
-        self._parked = False
         # `_read` runs, or will run in the next step of the event loop
         self._reading = False
 
     def on_ready(self) -> None:
         if self.state == UPGRADED:
-            self._parked = self._watched = False
+            self._call = NO_CALL
             self.read_on()
         else:
             super().on_ready()
@@ -89,7 +87,7 @@ class UpgradedConnection(WaitingConnection):
             self.read_on()
 
     def read_on(self) -> None:
-        if self._parked or self._reading:
+        if self._call == READ or self._reading:
             return
         self.unwatch_peer()
         self._reading = True
@@ -136,9 +134,6 @@ class UpgradedConnection(WaitingConnection):
         """End for `reason`, and leave the handler behind in its task if it still runs. The socket stays open."""
         upgraded, exchange = self._upgraded, self._exchange
         assert upgraded is not None and exchange is not None
-        if self._parked:
-            self._parked = False
-            self.conn.cancel_call()
         if self._task is not None:
             # None if the handler has just failed: it has ended this task, which `task_lost` would tell next
             if exchange.task is not None:
@@ -199,7 +194,7 @@ class UpgradedConnection(WaitingConnection):
                 if data and not self.transport.drained and not (wants_more and budget):
                     return True
             elif not self.conn.resume_readable(self):
-                self._parked = True
+                self._call = READ
                 return False
         if self.state == UPGRADED:
             self._watch_for_reset()
@@ -210,4 +205,4 @@ class UpgradedConnection(WaitingConnection):
         if self.conn.peer_has_left and self.conn.was_reset:
             self._lose_upgraded(Reason.CLIENT_RESET)
         else:
-            self._watched = self.conn.call_when_readable(self) or self._watch_again()
+            self._watch()

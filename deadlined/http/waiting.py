@@ -37,9 +37,11 @@ from .state import (
     HEAD,
     IDLE,
     LIVE,
+    NO_CALL,
     QUEUED,
     SENDING,
     UNATTENDED,
+    WATCH,
     Phase,
     Reason,
     may_be_unattended,
@@ -66,9 +68,9 @@ class WaitingConnection(PeerConnection):
         """Ask for a task if the connection is unattended: bytes may have come, its deadline has passed, or its socket
         was closed. If a handler runs, check whether the peer has left."""
         if self.attendance == UNATTENDED and self.state < CLOSED:
-            self._watched = False
+            self._call = NO_CALL
             self._ask_for_task()
-        elif self._watched:
+        elif self._call == WATCH:
             self._check_peer()
 
     def fail(self, error: Exception) -> None:
