@@ -1,23 +1,22 @@
-"""The pool of a server's workers: who serves the connections that are ready, and when their output is sent.
+"""The pool of a server's workers, which serve the connections that are ready.
 
 Facts      Waking a task costs a seventh of what serving a small request costs. A task whose handler ends can serve
-           another connection in the same step. On one machine, each response that is sent alone wakes its client.
+           another connection in the same step.
 Hazard     Connections that are ready would wait for a handler that sleeps. A worker that is woken for a connection
            which another one takes meanwhile is woken for nothing. If a thousand handlers have a hundred pieces each to
            send, and none must wait, they hold up all others for a second.
 Answer     One worker is called for all ready connections and serves them in one turn; when it suspends, each of the
            other ready connections gets a worker: on trio those that are left at the end of the turn. When its task must
            end, one worker takes the others on trio; on asyncio, where most tasks serve one handler, each gets one.
-           Output is sent when the turn ends, and when the first has waited for _LONGEST_TURN. While handlers block the
-           event loop, for which output would have to wait, each response is sent at once. Once a turn has lasted for
-           _FAIR_TURN, each handler that sends a piece and will send more lets other tasks run.
+           The end of a turn is the pool's matter, because its workers suspend then: what is unsent is sent
+           (`unsent.py`). Once a turn has lasted for _FAIR_TURN, each handler that sends a piece and will send more lets
+           other tasks run.
 Cost       Where tasks can be parked, idle workers stay: up to _MOST_IDLE, or as many as are busy. On asyncio a callback
            sees whether a new worker has suspended in its first step, if others are ready.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -28,19 +27,8 @@ from .base import ConnectionBase
 from .connection import Connection
 from .heads import HeldHeads
 from .owner import ConnectionTask
-from .reporting import report
 from .timeouts import INF
-
-# seconds for which responses may wait for the end of the turn while others join them
-_LONGEST_TURN: Final = 0.0005
-
-# a handler that runs for longer blocks the event loop, and the responses that wait for the end of its turn with it
-_BLOCKED: Final = 0.005
-
-# after a block responses are sent at once for this many times as long, and for _AT_ONCE at most: the next block may be
-# near, and sending each alone costs up to half of the rate where none comes
-_AT_ONCE_TIMES: Final = 50
-_AT_ONCE: Final = 1.0
+from .unsent import AT_ONCE, FIRST, Unsent
 
 # handlers that send one piece after another let other tasks run once a turn has lasted for so long
 _FAIR_TURN: Final = 0.005
@@ -79,8 +67,6 @@ class WorkerPool:
     """
 
     __slots__ = (
-        "_at_once_since",
-        "_at_once_until",
         "_closed",
         "_coming",
         "_end_called",
@@ -90,8 +76,7 @@ class WorkerPool:
         "_ready",
         "_turn_began",
         "_turns",
-        "_unflushed",
-        "_unflushed_since",
+        "_unsent",
         "_workers",
         "heads",
         "poller",
@@ -105,11 +90,7 @@ class WorkerPool:
         self._new_worker: Final = new_worker
         self._idle: list[PoolWorker] = []
         self._ready: deque[Connection] = deque()
-        # connections with output to be sent at the end of the turn, and when the first of them was added
-        self._unflushed: list[ConnectionBase] = []
-        self._unflushed_since = INF
-        # until when each response is sent at once, and when one was so last
-        self._at_once_until = self._at_once_since = -INF
+        self._unsent: Final = Unsent(poller.clock)
         # when `turn_is_long` was first called in a turn, inf if it was not called in this one, and the turn's number
         self._turn_began = INF
         self._turns = 0
@@ -186,30 +167,18 @@ class WorkerPool:
             self._idle.remove(worker)
 
     def flush_later(self, connection: ConnectionBase, task: ContainedTask | None) -> bool:
-        """Have `connection.flush` called when the turn ends, or when more is to be sent and the first has waited for
-        _LONGEST_TURN. `task` runs the connection; None if it has no task. Return False if it must flush at once:
-        because handlers block, or nothing would notice the end of the caller's turn, which is so on trio if the caller
-        is another task than `task`."""
+        """Have `connection.flush` called when the turn ends, or earlier, as `Unsent` says. `task` runs the connection;
+        None if it has no task. Return False if it must flush at once: because handlers block, or nothing would notice
+        the end of the caller's turn, which is so on trio if the caller is another task than `task`."""
         tasks = self.tasks
         if tasks.parks and task is not None and not task.runs_now:
             # no hook is called when the caller suspends
             return False
-        now = self.poller.clock.now()
-        if now < self._at_once_until:
-            # a gap is a further block, or the load is so low that sending together gains nothing
-            self._note_block(self._at_once_since, now)
-            self._at_once_since = now
-            return False
-        if not self._unflushed:
-            self._unflushed_since = now
-            # one call for the output of all tasks that run in this turn
-            if task is None or not tasks.parks or self._workers - len(self._idle) > _MANY:
-                self._call_end()
-        elif now - self._unflushed_since > _LONGEST_TURN:
-            self.flush()
-            return self.flush_later(connection, task)
-        self._unflushed.append(connection)
-        return True
+        added = self._unsent.add(connection)
+        # one call for the output of all tasks that run in this turn
+        if added == FIRST and (task is None or not tasks.parks or self._workers - len(self._idle) > _MANY):
+            self._call_end()
+        return added != AT_ONCE
 
     def turn_is_long(self) -> bool:
         """Return True if handlers that send one piece after another must let other tasks run: _FAIR_TURN has passed
@@ -225,23 +194,7 @@ class WorkerPool:
 
     def flush(self) -> None:
         """Let all connections send what they have kept for the end of the turn."""
-        if self._unflushed:
-            self._at_once_since = self.poller.clock.now()
-            self._note_block(self._unflushed_since, self._at_once_since)
-            unflushed, self._unflushed = self._unflushed, []
-            for connection in unflushed:
-                try:
-                    connection.flush()
-                except Exception as error:
-                    # the others must be sent nevertheless
-                    report(
-                        logging.ERROR, "the connection with %s failed inside the server", connection.peer, error=error
-                    )
-
-    def _note_block(self, since: float, now: float) -> None:
-        """Have responses sent at once for a while, if none could be sent from `since` to `now`."""
-        if now - since > _BLOCKED:
-            self._at_once_until = now + min(_AT_ONCE, _AT_ONCE_TIMES * (now - since))
+        self._unsent.flush()
 
     def flush_unless_called(self) -> None:
         """Flush now, because a worker suspends or ends, unless it will be done for all workers at once."""
