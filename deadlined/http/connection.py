@@ -242,9 +242,6 @@ class Connection(UpgradedConnection):
             self._began_at = self.clock.now()
             self._advance(HANDSHAKE_DONE)
             self._expect_head()
-            if self.draining:
-                # the deadline that the drain has set was the handshake's
-                self.drain(self._began_at)
             if result.can_be_unattended and self.conn.ask_if_drained():
                 self._become_unattended()
         else:

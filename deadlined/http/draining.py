@@ -28,22 +28,23 @@ class Draining:
 
 
 class Drain:
-    """The drain of a server. `began` is set from its beginning on. `until`: when it ends, absolute; -inf once it was
-    cut. `reuse_grace`: seconds since its last response for which an idle connection is kept. `notice`: what handlers
-    see of it."""
+    """The drain of a server. `began` is set from its beginning on. `since` and `until`: when it has begun and when it
+    ends, absolute; `until` is -inf once it was cut. `reuse_grace`: seconds since its last response for which an idle
+    connection is kept. `notice`: what handlers see of it."""
 
     def __init__(self) -> None:
         self.began: Event = Event()
         self.notice: Draining = Draining(self.began)
+        self.since: float = INF
         self.until: float = INF
         self.reuse_grace: float = REUSE_GRACE
         self._changed = Event()
 
-    def begin(self, until: float, reuse_grace: float) -> bool:
+    def begin(self, now: float, until: float, reuse_grace: float) -> bool:
         """Begin, and end at `until`. Once it has begun, only make `reuse_grace` shorter. Return False if that changes
         nothing."""
         if not self.began.is_set():
-            self.until = until
+            self.since, self.until = now, until
             self.began.set()
         elif reuse_grace >= self.reuse_grace:
             return False

@@ -26,7 +26,9 @@ LINGER: Final = 2.0
 LINGER_RATE: Final = 64 * 1024
 LINGER_MOST: Final = 30.0
 
-# seconds that a drain leaves to a connection whose client has sent nothing yet: its request may be under way (as in Go)
+# seconds from the beginning of a drain until a connection must have sent the head of its request: that may be under way
+# (Go's Shutdown waits as long). With the close that follows, a drain that has nothing else to wait for is over before
+# Docker kills, ten seconds after its signal
 NEW_GRACE: Final = 5.0
 
 # seconds that a drain leaves to an idle connection at least: a request that was sent before may be in the socket, or
@@ -236,6 +238,13 @@ def reuse_deadline(now: float, idle_since: float, grace: float, until: float) ->
     """Return when a drain that ends at `until` closes a connection that is idle since `idle_since`, as seen at `now`:
     `grace` seconds after that, but not within IDLE_GRACE, nor in the second half of the time that is left."""
     return min(max(idle_since + grace, now + IDLE_GRACE), (now + until) / 2)
+
+
+def last_head_deadline(now: float, since: float, until: float) -> float:
+    """Return when a drain from `since` to `until` ends a connection whose head is not complete, or whose TLS handshake
+    is not, as seen at `now`: NEW_GRACE after its beginning, but not within REUSE_GRACE, nor in the second half of the
+    time that is left."""
+    return min(max(since + NEW_GRACE, now + REUSE_GRACE), (now + until) / 2)
 
 
 def linger_deadline(began: float, until: float, discarded: int, now: float) -> float:

@@ -202,7 +202,7 @@ class HttpServer(ConnectionOwner):
         if math.isnan(reuse_grace):
             raise ValueError("reuse_grace must not be NaN")
         now = self._host.clock.now()
-        if self._drain.begin(now + self.timeouts.drain, reuse_grace):
+        if self._drain.begin(now, now + self.timeouts.drain, reuse_grace):
             self._admission.end_waits((now + self._drain.until) / 2)
             # at once: a response that begins before `serve` goes on must say already that it is the last
             for connection in list(self._connections):

@@ -34,6 +34,7 @@ from .state import (
     EXCHANGE_DONE,
     FINISHING,
     HANDLER_LEFT,
+    HANDSHAKE,
     HEAD,
     IDLE,
     LIVE,
@@ -81,9 +82,9 @@ class WaitingConnection(PeerConnection):
     # implements PeerConnection
 
     def drain(self, now: float) -> None:
-        """Begin the drain at `now`; called again when `Drain.reuse_grace` is shorter. A connection that has sent
-        nothing yet has NEW_GRACE seconds left, an idle one what `reuse_deadline` says. A request that has begun is
-        served, and then the rest of its body has LINGER."""
+        """Begin the drain at `now`; called again when `Drain.reuse_grace` is shorter. A connection whose head, or TLS
+        handshake, is not complete has until `last_head_deadline`, an idle one until `reuse_deadline`. A request whose
+        head has come is served, and then the rest of its body has LINGER."""
         self.draining = True
         if self._closing is not None:
             self._closing.hurry()
@@ -91,8 +92,10 @@ class WaitingConnection(PeerConnection):
             self._exchange.end_body_soon()
         elif self._is_idle:
             self._expect(Phase.IDLE, min(self.deadline, self._reuse_deadline(now)))
-        elif self.state <= HEAD and not self.requests and not self.reader.buffered:
-            self.conn.set_read_deadline(min(self.conn.read_deadline, now + policy.NEW_GRACE))
+        elif self.state == HANDSHAKE:
+            self.conn.set_read_deadline(min(self.conn.read_deadline, self._last_head_deadline(now)))
+        elif self.state == HEAD and self.phase is Phase.HEADER:
+            self._expect(Phase.HEADER, min(self.deadline, self._last_head_deadline(now)))
 
     def _ask_for_flush(self) -> bool:
         if self._task is None:
@@ -188,8 +191,10 @@ class WaitingConnection(PeerConnection):
 
     def _expect_head(self) -> None:
         """Enter HEADER, in which the head of a request that began at `_began_at` must come. A reload does not move the
-        deadline."""
+        deadline, and a drain only makes it earlier."""
         deadline, self._head_rule = policy.header_deadline(self._began_at, self.timeouts)
+        if self.draining:
+            deadline = min(deadline, self._last_head_deadline(self._began_at))
         self._expect(Phase.HEADER, deadline)
 
     def _become_unattended(self) -> bool:
@@ -274,6 +279,11 @@ class WaitingConnection(PeerConnection):
         """Return when the drain closes this connection, which is idle."""
         drain = self.settings.drain
         return policy.reuse_deadline(now, self._idle_since, drain.reuse_grace, drain.until)
+
+    def _last_head_deadline(self, now: float) -> float:
+        """Return when the drain ends this connection if the head of its request is not complete."""
+        drain = self.settings.drain
+        return policy.last_head_deadline(now, drain.since, drain.until)
 
     def _park_again(self) -> bool:
         """Enter the idle phase without a task. Return False if bytes of the next request may be there, or the deadline

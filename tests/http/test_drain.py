@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined import open_tcp_listeners, open_tcp_stream
 from deadlined.http import Exchange, HttpServer, Phase, Reason
-from deadlined.http.policy import IDLE_GRACE, REUSE_GRACE
+from deadlined.http.policy import IDLE_GRACE, LINGER, NEW_GRACE, REUSE_GRACE
 from deadlined.http.settings import Handler
 from deadlined.runtime import LOOPS, run
 from tests.support.handlers import HUGE, never, slow
@@ -92,16 +92,64 @@ async def test_a_drain_gives_a_new_connection_five_seconds(read: float, autojump
         assert [await site.reason(1), await site.reason(2)] == [Reason.DONE, Reason.DONE]
 
 
-async def test_a_request_that_has_begun_has_its_own_time_in_a_drain(autojump_clock: MockClock) -> None:
-    async with serving(timeouts=only(read_header=10, drain=30)) as site:
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
+@pytest.mark.parametrize(("drain", "seconds"), [(30, NEW_GRACE), (math.inf, NEW_GRACE), (2, 1.0), (0.5, 0.25)])
+async def test_a_head_that_has_begun_has_as_long_and_the_first_half_of_the_drain_at_most(
+    drain: float, seconds: float, used: bool, tls: bool, autojump_clock: MockClock
+) -> None:
+    async with serving(timeouts=only(read_header=10, idle=75, drain=drain), tls=tls) as site:
+        ends, stays = await site.connect(), await site.connect()
+        for client in (ends, stays):
+            if used:
+                await client.get()
+            await client.send(GET[:-2])
+        await trio.sleep(1)
+        site.server.shutdown()
+        # nothing is longer because it is said again
+        site.server.shutdown(0.0)
+        await trio.sleep(0.99 * seconds)
+        await ends.send(GET[-2:])
+        response = await ends.response()
+        assert (response.status, response.closes) == (200, True)
+        response = await stays.response()
+        assert (response.status, response.closes) == (408, True)
+        assert trio.current_time() == 1 + seconds
+        assert {await site.reason(1), await site.reason(2)} == {Reason.DONE, Reason.HEADER_TIMEOUT}
+        # it reads on for a moment, so that the answer arrives
+        assert trio.current_time() <= 1 + min(seconds + LINGER, drain)
+    assert not site.server.was_cut
+
+
+@pytest.mark.parametrize(("used", "begins", "seconds"), [(True, 1.4, 5.0), (True, 4.4, 5.9), (False, 4.9, 5.0)])
+async def test_so_has_one_that_begins_in_the_drain(
+    used: bool, begins: float, seconds: float, autojump_clock: MockClock
+) -> None:
+    async with serving(timeouts=only(read_header=10, idle=75, drain=30)) as site:
+        client = await site.connect()
+        if used:
+            await client.get()
+        await wait_all_tasks_blocked()
+        site.server.shutdown(4.5)
+        await trio.sleep(begins)
+        await client.send(GET[:-2])
+        assert (await client.response()).status == 408
+        assert trio.current_time() == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("read_header", "read", "seconds"), [(3, math.inf, 3.0), (10, 4, 4.0), (math.inf, math.inf, 6.0)]
+)
+async def test_a_drain_moves_no_deadline_of_a_head_but_forward(
+    read_header: float, read: float, seconds: float, autojump_clock: MockClock
+) -> None:
+    async with serving(timeouts=only(read_header=read_header, read=read, drain=30)) as site:
         client = await site.connect()
         await client.send(GET[:-2])
         await trio.sleep(1)
         site.server.shutdown()
-        await trio.sleep(8)
-        await client.send(GET[-2:])
-        response = await client.response()
-        assert (response.status, response.closes) == (200, True)
+        assert (await client.response()).status == 408
+        assert trio.current_time() == seconds
 
 
 async def test_a_drain_does_not_prolong_what_would_end_sooner(autojump_clock: MockClock) -> None:
@@ -189,18 +237,32 @@ async def test_a_drain_gives_a_handshake_that_has_not_begun_five_seconds(autojum
         assert await site.reason() is Reason.DONE
 
 
-async def test_nor_has_one_more_whose_handshake_ends_in_the_drain(autojump_clock: MockClock) -> None:
+async def test_a_handshake_that_goes_on_in_the_drain_has_no_longer(autojump_clock: MockClock) -> None:
+    async with serving(timeouts=only(handshake=10, drain=30), tls=True) as site:
+        client = await site.connect(tls=False)
+        # the beginning of a record
+        await client.send(b"\x16\x03\x01")
+        await wait_all_tasks_blocked()
+        site.server.shutdown()
+        await trio.sleep(4)
+        await client.send(b"\x02")
+        assert await client.end() == "eof"
+        assert trio.current_time() == 5.0
+        assert await site.reason() is Reason.DONE
+
+
+async def test_one_that_ends_in_the_drain_leaves_the_request_a_moment(autojump_clock: MockClock) -> None:
     async with serving(timeouts=only(handshake=10, read_header=20, drain=30), tls=True) as site:
         silent, asks = [await site.connect(tls=False) for _ in range(2)]
         await wait_all_tasks_blocked()
         site.server.shutdown()
         await trio.sleep(4)
         shaken = [await site.shake_hands(client) for client in (silent, asks)]
-        await trio.sleep(4)
+        await trio.sleep(1.4)
         response = await shaken[1].get()
         assert (response.status, response.closes) == (200, True)
         assert await shaken[0].end() == "eof"
-        assert trio.current_time() == 9.0
+        assert trio.current_time() == 4 + REUSE_GRACE
         assert {await site.reason(number) for number in (1, 2)} == {Reason.DONE}
 
 

@@ -24,6 +24,7 @@ from deadlined.http.policy import (
     handshake_deadline,
     header_deadline,
     idle_deadline,
+    last_head_deadline,
     on_expiry,
     on_handler_failure,
     on_refusal,
@@ -278,6 +279,25 @@ def test_a_drain_keeps_a_connection_that_was_used_a_moment_ago(
     idle_since: float, until: float, deadline: float
 ) -> None:
     assert reuse_deadline(100.0, idle_since, REUSE_GRACE, until) == pytest.approx(deadline)
+
+
+@pytest.mark.parametrize(
+    ("now", "until", "deadline"),
+    [
+        (100.0, 130.0, 105.0),
+        (100.0, INF, 105.0),
+        (103.5, 130.0, 105.0),
+        # it has a moment in any case
+        (104.0, 130.0, 105.5),
+        # in the first half of what is left of the drain
+        (100.0, 102.0, 101.0),
+        (104.0, 105.0, 104.5),
+        # the drain was cut
+        (100.0, -INF, -INF),
+    ],
+)
+def test_a_drain_gives_a_head_five_seconds_from_its_beginning(now: float, until: float, deadline: float) -> None:
+    assert last_head_deadline(now, 100.0, until) == deadline
 
 
 def test_the_fixed_times_are_as_documented() -> None:
