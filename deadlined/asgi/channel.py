@@ -124,7 +124,10 @@ class PatientChannel(Channel):
             return checkpoint()
 
     async def _send_file(self, path: str) -> None:
+        discarded = False
         try:
             await send_file(self._exchange, path)
         except Disconnected:
+            discarded = True
+        if discarded:
             await checkpoint()
