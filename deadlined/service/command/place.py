@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ...net import Conn, open_tcp_stream, open_unix_stream
 from ..errors import StartupError
-from ..workers.slots import free_port
+from ..listening.free_port import free_port
 
 _HOST = "127.0.0.1"
 

@@ -154,7 +154,8 @@ def _load_websockets() -> None:
 def _supervise(configuration: Configuration, log: Log, manager: Notifier) -> Link | int:
     """Be the supervisor of worker processes. Returns the exit code, and in each worker process its link."""
     # most services have one process, and need not load this
-    from ..workers.slots import Slots, free_port
+    from ..listening.free_port import free_port
+    from ..workers.slots import Slots
     from ..workers.supervisor import Supervisor
 
     config = configuration.config = with_chosen_ports(configuration.config, free_port)

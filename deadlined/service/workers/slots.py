@@ -24,10 +24,10 @@ import socket
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeGuard
 
-from ...net.listen import bind, listening_sockets, sockets_for, spreading_option
-from ...net.names import look_up_here
+from ...net.listen import listening_sockets, spreading_option
 from ..config import ServeConfig
 from ..config.binds import Bind, TcpBind
+from ..listening.free_port import free_port
 from ..listening.listening import binds, cannot_listen_at, open_place, url_of
 from .worker_process import WorkerProcess
 
@@ -148,17 +148,3 @@ def assign(slots: int, workers: Mapping[int, int]) -> dict[int, set[int]]:
         if len(found[pid]) == 1:
             found[pid].add((number - 1) % slots + 1)
     return found
-
-
-def free_port(host: str, port: int) -> int:
-    """Return `port`, or for 0 one that the kernel chooses. OSError if a process listens on it on an address of `host`.
-
-    SO_REUSEPORT would let an unrelated process share the port, so bind once without it to detect a conflict. The name
-    is looked up in this thread, because a fork would lose any other.
-    """
-    addresses = look_up_here(host or None, port, socket.SOCK_STREAM, socket.AI_PASSIVE)
-    for probe, address in sockets_for(addresses):
-        with probe:
-            bind(probe, (address[0], port, *address[2:]))
-            port = probe.getsockname()[1]
-    return port

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from deadlined.net.listen import listening_sockets
 from deadlined.service import StartupError
 from deadlined.service.config import ServeConfig
+from deadlined.service.listening.free_port import free_port
 from deadlined.service.listening.listening import with_chosen_ports
-from deadlined.service.workers.slots import SHARED, Slots, assign, free_port
+from deadlined.service.workers.slots import SHARED, Slots, assign
 from tests.support.command import assert_one_line, run
 from tests.support.examples import examples
 
@@ -174,27 +175,7 @@ def test_no_slot_is_without_a_process_and_none_is_given_twice(slots: int, number
         assert max(sizes) - min(sizes) <= 1
 
 
-# the port
-
-
-def test_a_free_port_is_one_of_that_host() -> None:
-    with socket.create_server(("127.0.0.2", 0)) as other:
-        port = other.getsockname()[1]
-        assert free_port("127.0.0.1", port) == port
-        for host in ("127.0.0.2", ""):
-            with pytest.raises(OSError, match="in use"):
-                free_port(host, port)
-
-
-def test_a_port_that_the_kernel_chooses_is_free_on_that_host() -> None:
-    port = free_port("127.0.0.1", 0)
-    with socket.create_server(("127.0.0.1", port)):
-        assert port > 0
-
-
-def test_a_host_of_another_machine_has_no_free_port() -> None:
-    with pytest.raises(OSError, match="assign"):
-        free_port("192.0.2.1", 0)
+# a host or a path that cannot be had
 
 
 @pytest.mark.parametrize("host", ["127.0.0..1", "a" * 64])
