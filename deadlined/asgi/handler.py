@@ -25,7 +25,7 @@ from .websocket import asks_for_websocket, serve_websocket
 
 if TYPE_CHECKING:
     # loaded only where proxies are trusted
-    from ..http.forwarded import TrustedProxies
+    from ..http.trusted import TrustedProxies
 
 __all__ = [
     "App",

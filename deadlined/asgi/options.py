@@ -12,7 +12,7 @@ from ..net import Listener, open_tcp_listeners, open_unix_listener
 
 if TYPE_CHECKING:
     # loaded only where proxies are trusted
-    from ..http.forwarded import TrustedProxies
+    from ..http.trusted import TrustedProxies
 
 # the options that say where to listen, and those of the handler; all others are the HTTP server's
 _PLACE: Final = ("host", "port", "uds", "listeners")
@@ -90,7 +90,7 @@ def _proxies(trusted_proxies: Iterable[str] = (), forwarded_fields: str = "both"
         if forwarded_fields != "both":
             raise ValueError("forwarded_fields needs trusted_proxies")
         return None
-    from ..http.forwarded import TrustedProxies
+    from ..http.trusted import TrustedProxies
 
     return TrustedProxies(trusted, forwarded_fields)
 

@@ -15,7 +15,7 @@ from .shared import Shared
 from .upstream import Upstream, UpstreamStatistics
 
 if TYPE_CHECKING:
-    from ..http.forwarded import TrustedProxies
+    from ..http.trusted import TrustedProxies
 
 
 @dataclass(frozen=True, slots=True)

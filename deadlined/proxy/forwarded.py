@@ -17,7 +17,8 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from ..http import field_lines
-from ..http.forwarded import Address, ServerAddress, TrustedProxies, is_gone, is_well_formed, plain_address
+from ..http.forwarded import Address, ServerAddress, is_well_formed, plain_address
+from ..http.trusted import TrustedProxies, is_gone
 from ..value import Value
 
 Fields = list[tuple[bytes, bytes]]

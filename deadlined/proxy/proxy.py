@@ -13,7 +13,7 @@ from .methods import ALWAYS_PASSED, own_answer
 from .options import ProxyLimits, ProxyTimeouts
 
 if TYPE_CHECKING:
-    from ..http.forwarded import TrustedProxies
+    from ..http.trusted import TrustedProxies
 
 
 class Proxy(BaseProxy):

@@ -18,7 +18,7 @@ from .options import ProxyLimits, ProxyTimeouts
 from .upstream import Upstream
 
 if TYPE_CHECKING:
-    from ..http.forwarded import TrustedProxies
+    from ..http.trusted import TrustedProxies
 
 # seconds before a request is sent once more to upstreams of which none has accepted a connection
 PAUSE: Final = 0.1

@@ -8,7 +8,7 @@ import pytest
 
 from deadlined.asgi import AsgiHandler
 from deadlined.asgi.handler import Receive, Scope, Send
-from deadlined.http.forwarded import TrustedProxies
+from deadlined.http.trusted import TrustedProxies
 from tests.support.serving import LOCALHOST, say, serving
 from tests.support.websocket import UPGRADE
 

@@ -8,19 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deadlined.http.forwarded import (
-    FORWARDED,
-    WRITTEN,
-    X_FORWARDED,
-    Address,
-    Origin,
-    TrustedProxies,
-    _known_node,
-    is_gone,
-    is_well_formed,
-    plain_address,
-    proxy,
-)
+from deadlined.http.forwarded import Address, _known_node, is_well_formed, plain_address
+from deadlined.http.trusted import FORWARDED, WRITTEN, X_FORWARDED, Origin, TrustedProxies, is_gone, proxy
 from deadlined.service.config.model import FORWARDED_FIELDS
 from tests.support.examples import examples
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deadlined.http import Limits, Request
-from deadlined.http.forwarded import WRITTEN, Address, Origin, TrustedProxies
+from deadlined.http.forwarded import Address
+from deadlined.http.trusted import WRITTEN, Origin, TrustedProxies
 from deadlined.http.wire.parsers import head_parser
 from deadlined.http.wire.request import RequestParser
 from deadlined.proxy.fields import passed_upgrade, required_upgrade, response_fields

@@ -17,7 +17,7 @@ import trio
 
 from deadlined import Conn, Listener, open_tcp_listeners
 from deadlined.http import Limits
-from deadlined.http.forwarded import TrustedProxies
+from deadlined.http.trusted import TrustedProxies
 from deadlined.net import race
 from deadlined.net.names import AddressInfo
 from deadlined.proxy import Address, BaseProxy, Proxy, ProxyLimits, ProxyTimeouts, RawProxy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deadlined.http import Request
-from deadlined.http.forwarded import Origin, TrustedProxies
+from deadlined.http.trusted import Origin, TrustedProxies
 from deadlined.proxy.fields import request_lines
 from deadlined.proxy.forwarded import Peer, peer_of
 from tests.support.requests import get, one

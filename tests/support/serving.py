@@ -16,7 +16,7 @@ from deadlined import open_tcp_listeners
 from deadlined.asgi import App, AsgiHandler
 from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import ConnectionRecord, HttpServer, Limits, RequestRecord, Timeouts
-from deadlined.http.forwarded import TrustedProxies
+from deadlined.http.trusted import TrustedProxies
 from tests.support.parsers import Choice
 
 LOCALHOST = "127.0.0.1"

@@ -38,13 +38,13 @@ from .kinds import Checked, Mode, Program, Words, duration_kind
 # more worker processes are a mistake, such as a 0 too many: they take a machine's memory before anybody can react
 MOST_WORKERS = 1000
 
-# WRITTEN of http/forwarded.py, which is loaded only where proxies are trusted
+# WRITTEN of http/trusted.py, which is loaded only where proxies are trusted
 FORWARDED_FIELDS = ("both", "forwarded", "x-forwarded")
 
 
 def _check_proxy(text: str) -> None:
     """Raise ValueError for a text that does not name a proxy."""
-    from ...http.forwarded import proxy
+    from ...http.trusted import proxy
 
     proxy(text)
 

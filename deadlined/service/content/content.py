@@ -12,7 +12,7 @@ from ...http.settings import Handler, Respond
 from ..config import ServeConfig
 
 if TYPE_CHECKING:
-    from ...http.forwarded import TrustedProxies
+    from ...http.trusted import TrustedProxies
     from ...proxy import ProxyStatistics
 
 
@@ -65,6 +65,6 @@ def trusted_proxies(config: ServeConfig) -> TrustedProxies | None:
     """Return the proxies that are believed, None for none."""
     if not config.trusted_proxies:
         return None
-    from ...http.forwarded import TrustedProxies
+    from ...http.trusted import TrustedProxies
 
     return TrustedProxies(config.trusted_proxies, config.forwarded_fields)
