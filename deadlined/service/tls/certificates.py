@@ -21,6 +21,9 @@ _CERTIFICATE: Final = b"CERTIFICATE-----"
 _REVOKED: Final = b"X509 CRL-----"
 _PRIVATE_KEY: Final = b"PRIVATE KEY-----"
 
+# how OpenSSL refuses the key of another certificate: of one of the same kind, and of another kind (RSA, ECDSA)
+_NOT_ITS_KEY: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+
 # the accepted values of --tls-min
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -118,7 +121,7 @@ def _load_certificate(context: ssl.SSLContext, certfile: str, keyfile: str | Non
 def _why_not_loaded(error: ssl.SSLError, certfile: str, key: str, password_file: str | None, asked: bool) -> str:
     """Say why OpenSSL did not load a certificate and its key. `asked`: it has asked for the key's password."""
     reason = _reason(error)
-    if reason == "KEY_VALUES_MISMATCH":
+    if reason in _NOT_ITS_KEY:
         return f"{key}: this private key is not the one of the certificate in {certfile}"
     if reason:
         return f"--certfile {certfile}: OpenSSL refuses the certificate: {_readable(error)}"

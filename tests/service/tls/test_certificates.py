@@ -24,6 +24,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("certificates")
     authority = trustme.CA()
     issued, other = authority.issue_cert("server.example"), authority.issue_cert("other.example")
+    rsa = authority.issue_cert("rsa.example", key_type=trustme.KeyType.RSA)
     chain, key = issued.cert_chain_pems[0].bytes(), issued.private_key_pem.bytes()
     loaded = serialization.load_pem_private_key(key, None)
     encrypted = loaded.private_bytes(
@@ -53,6 +54,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "damaged-crl.pem": listed[:100] + listed[200:],
         "crl-and-ca.pem": listed + authority.cert_pem.bytes(),
         "damaged-key.pem": key[:60] + key[100:],
+        "rsa.pem": rsa.cert_chain_pems[0].bytes(),
+        "rsa-key.pem": rsa.private_key_pem.bytes(),
     }
     for name, content in contents.items():
         (directory / name).write_bytes(content)
@@ -78,6 +81,16 @@ MISTAKES: dict[str, tuple[Mapping[str, str], str, str]] = {
     ),
     "another key": (
         {"certfile": "cert.pem", "keyfile": "other-key.pem"},
+        "--keyfile {}/other-key.pem: ",
+        "not the one",
+    ),
+    "an RSA key for an ECDSA certificate": (
+        {"certfile": "cert.pem", "keyfile": "rsa-key.pem"},
+        "--keyfile {}/rsa-key.pem: ",
+        "not the one",
+    ),
+    "an ECDSA key for an RSA certificate": (
+        {"certfile": "rsa.pem", "keyfile": "other-key.pem"},
         "--keyfile {}/other-key.pem: ",
         "not the one",
     ),
