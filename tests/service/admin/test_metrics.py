@@ -22,7 +22,7 @@ from deadlined.service import ServeConfig
 from deadlined.service.admin.gather import Serving
 from deadlined.service.admin.hosting import build_of
 from deadlined.service.admin.metrics import Exposition
-from deadlined.service.admin.picture import Picture, UpstreamGauges
+from deadlined.service.admin.picture import Picture, UpstreamGauges, Worker
 from tests.support.admin import BUILD, answer, asking, checked_by_promtool, counters, local, picture, samples
 from tests.support.http import GET, only, post, serving
 from tests.support.websocket import accepting, handler, raw
@@ -232,6 +232,18 @@ def test_one_that_did_not_answer_is_down_and_no_counter_goes_back() -> None:
     counted = {name for name in before if re.search(r"_(total|bucket|count|sum)\b", name)}
     assert counted
     assert {name for name in counted if after[name] < before[name]} == set()
+
+
+def test_a_number_is_up_if_all_that_serve_for_it_have_answered() -> None:
+    drains, serves, other = picture(answer(1), answer(1), answer(1)).workers
+    drains = msgspec.structs.replace(drains, worker=1, up=False, state="draining")
+
+    def up(*workers: Worker) -> float:
+        return samples(rendered(msgspec.structs.replace(picture(), workers=workers)))['deadlined_worker_up{worker="1"}']
+
+    assert up(drains) == 0.0
+    assert up(drains, serves) == 1.0
+    assert up(serves, msgspec.structs.replace(other, worker=1, up=False)) == 0.0
 
 
 def test_before_any_process_has_answered_there_is_the_state_alone() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 
-from deadlined.service.workers.last_block import LastBlock
+from deadlined.service.workers.last_block import _HEAD, _SIZE, LastBlock
 from tests.support.runtime import exit_status_of
 
 
@@ -44,6 +45,15 @@ def test_what_does_not_fit_is_left_out(file: str, stack: str, told: dict[str, st
     block = LastBlock()
     block.note(file, "buy", stack)
     assert block.since(0.0) == (told | {"function": "buy"} if told else {})
+
+
+def test_it_may_fill_the_memory_and_have_no_byte_more() -> None:
+    block = LastBlock()
+    room = _SIZE - _HEAD.size - len(json.dumps(["shop.py", "buy", ""]))
+    block.note("shop.py", "buy", "x" * room)
+    assert block.since(0.0)["stack"] == "x" * room
+    block.note("shop.py", "buy", "x" * (room + 1))
+    assert block.since(0.0) == {"file": "shop.py", "function": "buy", "stack": ""}
 
 
 def test_what_is_half_written_is_nothing() -> None:

@@ -228,11 +228,13 @@ async def test_sockets_that_come_with_one_that_the_event_queue_has_no_room_for_a
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listen = Listener.from_socket
+    made: list[Listener] = []
 
     def with_room_for_one(taken: socket.socket) -> Listener:
         if taken.fileno() != descriptors[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return listen(taken)
+        made.append(listen(taken))
+        return made[0]
 
     async with serving() as site:
         accepting = Accepting(site.server)
@@ -245,6 +247,9 @@ async def test_sockets_that_come_with_one_that_the_event_queue_has_no_room_for_a
         for descriptor in descriptors:
             with pytest.raises(OSError, match="Bad file descriptor"):
                 os.fstat(descriptor)
+        # nor does the event queue know one, which another process has open
+        with pytest.raises(trio.ClosedResourceError):
+            made[0].set_timeout(1.0)
 
 
 async def test_the_end_of_the_supervisor_begins_the_drain(autojump_clock: MockClock) -> None:
