@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from deadlined.http import Reason, Route
+from deadlined.http.forwarded import TrustedProxies
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.http import CHUNKED_POST, GET, chunk, post
+from tests.support.net import LOCALHOST
 from tests.support.proxy import OK, guarding
 
 
@@ -28,6 +30,27 @@ async def test_a_request_arrives_anew_and_its_response_comes_back(loop: Loop) ->
         assert response.headers["x-own"] == "yes"
         assert response.headers["server"] == "theirs"
         assert response.headers["content-length"] == "4"
+
+
+@pytest.mark.parametrize("proxies", [LOCALHOST, "10.0.0.0/8"])
+@on_each_loop
+async def test_the_upstream_and_the_record_know_the_client_that_a_trusted_proxy_tells_and_no_other(
+    loop: Loop, proxies: str
+) -> None:
+    trusted = proxies == LOCALHOST
+    async with guarding(loop, trusted=TrustedProxies([proxies])) as guarded:
+        client, peer = await guarded.begin(b"GET / HTTP/1.1\r\nhost: x\r\nx-forwarded-for: 192.0.2.7\r\n\r\n")
+        told = b"192.0.2.7, 127.0.0.1" if trusted else b"127.0.0.1"
+        assert b"\r\nx-forwarded-for: %b\r\n" % told in await peer.answer()
+        await client.response()
+        # what it has told of one request says nothing of the next
+        await client.send(GET)
+        assert b"\r\nx-forwarded-for: 127.0.0.1\r\n" in await peer.answer()
+        await client.response()
+        await guarded.site.until(lambda: len(guarded.site.requests) == 2)
+        told_of, own = (record.peer for record in guarded.site.requests)
+        assert own.startswith("127.0.0.1:")
+        assert told_of == ("192.0.2.7" if trusted else own)
 
 
 @on_each_loop
