@@ -77,11 +77,12 @@ class Response:
 
 
 class Asker:
-    """A client of the admin listener that makes a connection per request."""
+    """A client of the admin listener that makes a connection per request. `logged`: what the listener has logged."""
 
-    def __init__(self, port: int, listener: AdminListener) -> None:
+    def __init__(self, port: int, listener: AdminListener, logged: list[str]) -> None:
         self.port = port
         self.listener = listener
+        self.logged = logged
 
     async def connect(self) -> trio.SocketStream:
         return await trio.open_tcp_stream("127.0.0.1", self.port)
@@ -116,11 +117,12 @@ def parsed(data: bytes) -> Response:
 async def asking(service: Service, sockets: AdminSockets | None = None, **config: object) -> AsyncIterator[Asker]:
     """Run an admin listener on the loopback interface until the block ends."""
     sockets = sockets or open_admin("127.0.0.1:0", None)
-    listener = AdminListener(sockets, service, shown(config), BUILD, lambda event, **fields: None)
+    logged: list[str] = []
+    listener = AdminListener(sockets, service, shown(config), BUILD, lambda event, **fields: logged.append(event))
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listener.serve)
-            yield Asker(sockets.sockets[0].getsockname()[1], listener)
+            yield Asker(sockets.sockets[0].getsockname()[1], listener, logged)
             listener.shutdown()
     finally:
         sockets.close()

@@ -80,6 +80,7 @@ async def test_a_thousand_connections_are_bounded_and_the_service_is_asked_again
                 refused = parsed(await everything(stream))
         assert refused.status == 503
         assert str(MOST) in refused.detail
+        assert admin.logged == ["admin listening", "the admin listener turns connections away"]
         # those that say nothing are cut, and there is room again
         await trio.sleep(6)
         assert (await admin.get("/livez")).status == 200

@@ -163,6 +163,22 @@ def test_descriptors_come_with_their_frame_also_when_the_other_end_lags(end: End
             os.close(writer)
 
 
+def test_descriptors_come_once_if_their_frame_is_sent_in_parts(end: End) -> None:
+    pipes = os.pipe()
+    frames, received, came = Frames(), list[tuple[bytes, bytes]](), list[int]()
+    try:
+        end.channel.send(TELL, bytes(5_000_000), [pipes[0]])
+        while not received:
+            end.turn()
+            data, ancillary, _, _ = end.theirs.recvmsg(65536, socket.CMSG_SPACE(1000))
+            came += descriptors(ancillary)
+            received += frames.feed(data)
+        assert len(came) == 1
+    finally:
+        for descriptor in (*came, *pipes):
+            os.close(descriptor)
+
+
 @pytest.mark.parametrize("number", [MOST_DESCRIPTORS, MOST_DESCRIPTORS + 1, 2 * MOST_DESCRIPTORS + 1])
 def test_a_frame_may_have_more_descriptors_than_a_message(number: int, end: End) -> None:
     pipes = os.pipe()
