@@ -81,9 +81,14 @@ def test_what_honest_clients_feel(honest: Honest | None, expected: Verdict) -> N
         assert judged("connection-flood", "none", None, honest=honest) == expected
 
 
+def test_what_no_honest_client_has_felt_is_judged_by_its_end_alone() -> None:
+    assert judged("silent", honest=Honest(0, 0, None)) == "pass"
+
+
 def test_a_slow_service_may_be_as_slow_under_attack() -> None:
-    deadline = Deadline("absolute", 1.0)
-    assert verdict(attack("silent"), deadline, Honest(100, 0, 900.0), Honest(50, 0, 200.0), 60.0)[0] == "pass"
+    for p99, expected in ((1000.0, "pass"), (1001.0, "weak")):
+        felt = Honest(100, 0, p99)
+        assert verdict(attack("silent"), Deadline("absolute", 1.0), felt, Honest(50, 0, 200.0), 60.0)[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -383,11 +388,11 @@ def printed(report: Report) -> str:
     return out.getvalue()
 
 
-def limited(limit: float, honest: Honest | None = CALM, gone: str = "") -> Report:
+def limited(limit: float, honest: Honest | None = CALM, gone: str = "", *, interrupted: bool = False) -> Report:
     """Return the report of a server that ends all but idle connections."""
     held = Outcome(attack("idle"), Deadline(connections=4, watched=limit), "fail", "because", honest)
     grades = (*outcomes(9), held)
-    return Report("url", "server", grade(grades), limit, grades, CALM, 1.0, "now", gone=gone)
+    return Report("url", "server", grade(grades), limit, grades, CALM, 1.0, "now", interrupted, gone=gone)
 
 
 def test_the_grade_that_a_higher_limit_may_give_is_said() -> None:
@@ -400,7 +405,14 @@ def test_the_grade_that_a_higher_limit_may_give_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "report", [limited(182.0), limited(40.0, Honest(1, 1, 1.0)), limited(40.0, gone="it is gone")], ids=range(3)
+    "report",
+    [
+        limited(182.0),
+        limited(40.0, Honest(1, 1, 1.0)),
+        limited(40.0, gone="it is gone"),
+        limited(40.0, interrupted=True),
+    ],
+    ids=range(4),
 )
 def test_a_limit_that_was_no_matter_is_not_mentioned(report: Report) -> None:
     assert report.undecided() == ""

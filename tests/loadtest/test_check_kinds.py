@@ -71,7 +71,13 @@ def test_an_absolute_deadline_ends_all_at_the_same_time() -> None:
 def test_one_end_that_chance_held_up_does_not_make_an_idle_timeout_of_an_absolute_deadline() -> None:
     late = [*at_all_rates(1.0)[:-1], end(1.1, 3000.0, role="dripped", went=300)]
     assert of_stalled(stalled(1.0), late).kind == "absolute"
-    # one that was never ended is no chance
+    # half of them are no chance
+    half = [
+        *at_all_rates(1.0)[: len(RATES) // 2],
+        *(end(1.2, rate, role="dripped") for rate in RATES[len(RATES) // 2 :]),
+    ]
+    assert of_stalled(stalled(1.0), half).kind == "idle"
+    # nor is one that was never ended
     lived = [*at_all_rates(1.0)[1:], end(None, 10.0, role="dripped")]
     assert of_stalled(stalled(1.0), lived).kind == "idle"
 
@@ -92,6 +98,9 @@ def test_an_absolute_deadline_above_an_idle_timeout_ends_what_drips_later() -> N
     assert (found.kind, found.seconds) == ("absolute", 30.0)
     assert found.idle_seconds == pytest.approx(5.0015)
     assert of_stalled(stalled(5.0), at_all_rates(30.0)).kind == "idle"
+    # one that was never ended is under no absolute deadline
+    lived = [*at_all_rates(30.0)[1:], end(None, 10.0, role="dripped")]
+    assert of_dripped(stalled(5.0), lived).kind == "idle"
 
 
 @pytest.mark.parametrize("tick", [0.0, 0.1])
@@ -103,6 +112,39 @@ def test_a_minimum_rate_is_calculated_from_the_ends(least: float, tick: float) -
     assert found.min_rate is not None
     low, high = found.min_rate
     assert low == high == pytest.approx(least, rel=0.01)
+
+
+def test_a_minimum_rate_is_found_also_where_it_has_ended_all() -> None:
+    found = of_dripped(stalled(20.0), with_minimum(20.0, 5000.0))
+    assert (found.kind, found.seconds) == ("min-rate", pytest.approx(20.0015))
+    assert found.min_rate == pytest.approx((5000.0, 5000.0), rel=0.01)
+
+
+def test_two_rates_tell_a_minimum_rate_from_an_idle_timeout() -> None:
+    found = of_dripped(stalled(5.0), [end(5.0, 100.0, role="dripped"), end(None, 300.0, role="dripped")])
+    assert (found.kind, found.min_rate) == ("min-rate", pytest.approx((100.0, 300 / (1 - 5.25 / LIMIT)), rel=0.001))
+
+
+def test_a_minimum_rate_is_calculated_though_a_coarse_clock_puts_off_long_ends_by_a_part_of_them() -> None:
+    off = [0.4, -0.4, 0.4, -0.4, 0.4, -0.4]
+    ends = [end(20 + went / 500 + error, went / 20, role="dripped", went=went)
+            for went, error in zip(range(2_000, 14_000, 2_000), off, strict=True)]  # fmt: skip
+    found = of_stalled(stalled(20.0), ends)
+    assert found.kind == "min-rate"
+    assert found.min_rate is not None
+    assert found.min_rate == pytest.approx((500.0, 500.0), rel=0.1)
+
+
+def test_ends_that_come_the_earlier_the_more_was_sent_show_no_minimum_rate() -> None:
+    ends = [end(20.0, 3000.0 + count, role="dripped") for count in range(4)]
+    found = of_stalled(stalled(20.0), [end(21.04, 10.0, role="dripped"), *ends])
+    assert (found.kind, found.min_rate) == ("absolute", None)
+
+
+def test_later_ends_of_what_has_sent_nothing_show_no_minimum_rate() -> None:
+    ends = [end(2.0 + rate / 1000, rate, role="dripped", went=0) for rate in RATES]
+    found = of_stalled(stalled(1.0), ends)
+    assert (found.kind, found.min_rate) == ("idle", None)
 
 
 def test_what_went_on_more_slowly_than_it_should_counts_with_its_own_rate() -> None:
@@ -227,10 +269,11 @@ def test_what_stops_dripping_at_its_cap_counts_until_then() -> None:
     assert of_stalled(stalled(10.0), [stopped, end(10.0, 10.0, role="dripped")]).kind == "absolute"
 
 
-def test_a_refusal_for_its_size_is_no_time() -> None:
-    ends = [end(3.0 + count, 56.0, close="response", status=431, went=9000) for count in range(3)]
+@pytest.mark.parametrize("status", [400, 413, 414, 431])
+def test_a_refusal_for_its_size_is_no_time(status: int) -> None:
+    ends = [end(3.0 + count, 56.0, close="response", status=status, went=9000) for count in range(3)]
     found = of_dripped(stalled(None), [replace(one, sent=9000) for one in ends])
-    assert (found.kind, found.bytes, found.status) == ("absolute", 9000, 431)
+    assert (found.kind, found.bytes, found.status) == ("absolute", 9000, status)
 
 
 def test_the_spread_and_the_error_are_the_greatest() -> None:
