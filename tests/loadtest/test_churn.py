@@ -22,11 +22,12 @@ from rich.console import Console
 pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip install .[bench]")
 
 from loadtest.check.kinds import Deadline
-from loadtest.churn.audit import Audited, Claim, claims, listed
+from loadtest.churn.audit import Admin, Audit, Audited, Claim, Row, claims, listed
 from loadtest.churn.command import show
 from loadtest.churn.connection import Connection, Crowd, Rules, Silent, State, Tally
 from loadtest.churn.profiles import MARGIN, PROFILES, Act, Herd
 from loadtest.churn.run import Plan, Result
+from loadtest.crew import Crew
 from loadtest.histogram import milliseconds, record, together
 from loadtest.line import source
 from loadtest.loop import Loop
@@ -150,6 +151,10 @@ SAW = {"opened": 4, "cut": Counter(fin=2), "lost": 1, "closed": 1, "answered": C
 
 def test_the_server_agrees() -> None:
     assert [claim.what for claim in claims(BEFORE, AFTER, tally(**SAW)) if not claim.agree] == []
+    # what a deadline ended while a request was on its way, and what the client reset because no deadline came
+    after = AFTER | {("deadlined_connections_closed_total", "client_reset"): 3.0}
+    saw = tally(**{**SAW, "cut": Counter(fin=1), "raced": 1, "reset": 1, "overdue": 2})
+    assert [claim.what for claim in claims(BEFORE, after, saw) if not claim.agree] == []
 
 
 @pytest.mark.parametrize(
@@ -195,6 +200,47 @@ def test_the_list_of_connections_is_compared_where_nothing_happened_meanwhile() 
     assert len(listed(later, {"127.0.0.1:1": Silent(3, 7.0, 0.2)}, 10.0, 10.1, rules())[1]) == 1
     # without a deadline only the requests count
     assert len(listed(rows, silent, 10.0, 10.1, rules(None))[1]) == 1
+
+
+class Listing(Admin):
+    """An admin listener that answers with what it is made with."""
+
+    def __init__(self, *rows: Row) -> None:
+        super().__init__(TARGET)
+        self.__dict__["rows"] = rows
+
+    def idle(self) -> list[Row]:
+        return list(self.__dict__["rows"])
+
+
+class Processes(Crew):
+    """Client processes that are only counted."""
+
+    def __init__(self, number: int) -> None:
+        self.told: list[object] = []
+        self._number = number
+
+    def tell(self, message: object) -> int:
+        self.told.append(message)
+        return self._number
+
+
+def test_a_list_is_compared_once_when_every_client_has_answered() -> None:
+    far = 1e9  # seconds; these connections have been silent since long before the server was asked
+    rows = [{"peer": peer, "requests": 3, "left": 2.0} for peer in ("127.0.0.1:1", "127.0.0.1:2")]
+    audit, clients = Audit(Listing(*rows), rules(None)), Processes(2)
+    audit.ask(clients)
+    audit.ask(clients)  # they owe an answer still
+    assert clients.told == ["snapshot"]
+    audit.answer({"127.0.0.1:1": Silent(3, -far, 0.0)})
+    assert audit.found.compared == 0
+    audit.answer({"127.0.0.1:2": Silent(4, -far, 0.0)})
+    assert (audit.found.compared, len(audit.found.differ)) == (2, 1)
+    # the next list begins with nothing that clients knew before
+    audit.ask(clients)
+    audit.answer({})
+    audit.answer({})
+    assert (clients.told, audit.found.compared) == (["snapshot"] * 2, 2)
 
 
 def rules(deadline: float | None = 5.0) -> Rules:
