@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from deadlined.http import HttpServer
+from deadlined.service import ServeConfig
+from deadlined.service.content.proxied import Upstreams
+from deadlined.service.serving.closing import OVERDUE, Closing
 from deadlined.service.serving.drain import ProcessDrain
 from tests.support.handlers import never
 from tests.support.http import GET, hello, only, serving
@@ -101,3 +105,34 @@ async def test_without_one_nothing_has_time_left(seconds: float, autojump_clock:
     await trio.sleep(5)
     drain.end()
     assert drain.deadline() == begun
+
+
+class Noted(Upstreams):
+    """A content that notes when it is closed, and takes a second for it."""
+
+    def __init__(self) -> None:
+        super().__init__(ServeConfig(upstream=("127.0.0.1:1",)))
+        self.closed_at: list[float] = []
+
+    async def close(self, deadline: Callable[[], float]) -> None:
+        self.closed_at.append(trio.current_time())
+        await trio.sleep(1)
+
+
+@pytest.mark.parametrize(("served_for", "closed_after"), [(4.0, 4.0), (100.0, 10.0 + OVERDUE)])
+async def test_the_content_is_closed_once_when_requests_are_over_or_overdue(
+    served_for: float, closed_after: float, autojump_clock: MockClock
+) -> None:
+    drain, _, _ = drain_of([10.0])
+    content = Noted()
+    closing = Closing(content, drain)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(closing.watch)
+        await trio.sleep(1000)
+        begun = trio.current_time()
+        drain.begin("SIGTERM")
+        await trio.sleep(served_for)
+        await closing.close()
+        assert trio.current_time() == begun + max(served_for, closed_after + 1)
+    assert content.closed_at == [begun + closed_after]
+    drain.end()
