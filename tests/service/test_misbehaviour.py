@@ -65,7 +65,7 @@ async def leave_a_task(send):
     await answer(send)
 
 async def leave_many_tasks(send):
-    KEPT.extend(asyncio.create_task(stay(), name="left\\n") for _ in range(12))
+    KEPT.extend(asyncio.create_task(stay(), name=f"left\\n{letter}") for letter in 2 * "abcdefghijkl")
     await answer(send)
 
 KEPT = []
@@ -407,7 +407,7 @@ def test_what_holds_the_end_is_named(start: Starter, path: str, why: str) -> Non
     assert (code, err.count(why)) == (0, 1)
 
 
-MANY = ", ".join(10 * [r"left\n (stay)"]) + " and 2 more"
+MANY = ", ".join(rf"2 times left\n{letter} (stay)" for letter in "abcdefghij") + " and 2 more"
 
 
 @pytest.mark.parametrize("loop", ASYNCIO)

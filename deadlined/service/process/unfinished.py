@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from types import FrameType
 
 from ..log.style import harmless
@@ -28,9 +29,10 @@ def waited_for(tasks: list[str]) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    """Return the first of `names`, which may be many and are the application's, for one line."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return harmless(", ".join(names[:_NAMED])) + more
+    """Return the first of `names`, which may be many, or alike, and are the application's, for one line."""
+    counted = [name if number == 1 else f"{number} times {name}" for name, number in sorted(Counter(names).items())]
+    more = f" and {len(counted) - _NAMED} more" if len(counted) > _NAMED else ""
+    return harmless(", ".join(counted[:_NAMED])) + more
 
 
 def _is_joined(thread: threading.Thread) -> bool:
