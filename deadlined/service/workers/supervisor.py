@@ -15,6 +15,7 @@ Cost       A process that sleeps, but for a question to each worker process per 
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import selectors
@@ -185,10 +186,13 @@ class Supervisor:
         return None
 
     def _fork_failed(self, error: OSError) -> None:
+        # what the kernel says of a limit does not name it
+        limit = " (a limit of processes: ulimit -u, or the container's)" if error.errno == errno.EAGAIN else ""
+        why = f"{error.strerror}{limit}"
         if self._stage is Stage.STARTING:
-            raise StartupError(f"cannot start a worker: {error.strerror}", FAILED) from None
+            raise StartupError(f"cannot start a worker: {why}", FAILED) from None
         self._backoff.failed(time.monotonic())
-        self._log("cannot start a worker", level="error", why=error.strerror, again_in=self._backoff.delay)
+        self._log("cannot start a worker", level="error", why=why, again_in=self._backoff.delay)
 
     # what happens
 

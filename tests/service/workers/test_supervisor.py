@@ -230,7 +230,7 @@ def test_a_fork_that_fails_at_first_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "fork", refuse)
     before = signal.getsignal(signal.SIGTERM)
     overseer = Recorder()
-    with pytest.raises(StartupError, match="cannot start a worker: Resource temporarily unavailable"):
+    with pytest.raises(StartupError, match=r"Resource temporarily unavailable \(a limit of processes: ulimit -u"):
         Supervisor(configuration(), slots(), lambda *_, **__: None, overseer, Notifier()).run()
     assert signal.getsignal(signal.SIGTERM) is before
     assert overseer.calls == ["begin", "end"]
