@@ -197,7 +197,8 @@ class HttpServer(ConnectionOwner):
 
         An idle connection is closed IDLE_GRACE seconds from now, but `reuse_grace` seconds after its last response if
         that is later, and in the first half of the drain in any case; until then it may send one more request. 0 is for
-        a server whose end somebody waits for. ValueError for NaN.
+        a server whose end somebody waits for. A head that is not complete NEW_GRACE seconds from now is answered with
+        408. ValueError for NaN.
         """
         if math.isnan(reuse_grace):
             raise ValueError("reuse_grace must not be NaN")
