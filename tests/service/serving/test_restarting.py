@@ -227,6 +227,15 @@ def test_a_stream_without_end_does_not_hold_up_a_reload(start: Starter, file: Pa
     assert process.end()[0] == 0
 
 
+def test_half_a_head_is_answered_at_a_stop_and_is_no_failure(start: Starter, file: Path) -> None:
+    process = start(*RELOAD)
+    with process.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\n")
+        process.signal()
+        assert read_all(client).startswith("HTTP/1.1 408 ")
+        assert process.end() == (0, "")
+
+
 BUSY = """
 import hashlib
 import sys
