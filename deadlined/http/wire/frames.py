@@ -294,9 +294,13 @@ class Frames:
             return None
 
 
+_WINDOW: Final = "server_max_window_bits"
+
+
 class _Deflate:
     """Compression as `websockets` offers it to a server, but declined if the client wants a window of 256 bytes, which
-    zlib does not have: `websockets` notices that itself since 17.2."""
+    zlib does not have: `websockets` notices that itself since 17.2. A client that has not named our window is not told
+    of it: RFC 7692, 7.1.2.1, would allow that, but some clients fail, and any can read what a smaller one made."""
 
     def __init__(self) -> None:
         self._factory: Any = ServerPerMessageDeflateFactory(
@@ -306,9 +310,11 @@ class _Deflate:
 
     def process_request_params(self, params: Any, accepted_extensions: Any) -> Any:
         try:
-            return self._factory.process_request_params(params, accepted_extensions)
+            agreed, deflate = self._factory.process_request_params(params, accepted_extensions)
         except ValueError as error:
             raise NegotiationError(str(error)) from error
+        named = any(name == _WINDOW for name, _ in params)
+        return [parameter for parameter in agreed if named or parameter[0] != _WINDOW], deflate
 
 
 def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
