@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import trio
 
+from ..errors import DeadlineExceeded
+
 # this process or the machine lacks descriptors or memory: no fault of a peer, and it may pass
 SHORTAGES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
@@ -67,6 +69,14 @@ def broken_error(error: OSError) -> BrokenResourceError | ClosedResourceError:
     # set here, because `raise ... from` does not do it in compiled code
     broken.__cause__ = error
     return broken
+
+
+def send_exceeded(late: DeadlineExceeded, sent: int) -> DeadlineExceeded:
+    """Make the error of a send that `late` has ended after `sent` bytes. In the sender's frame, one of the error's, it
+    would be a cycle with its name there."""
+    exceeded = DeadlineExceeded("write", late.deadline, sent)
+    exceeded.__cause__ = late
+    return exceeded
 
 
 def close_socket(socket: stdlib.socket) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import socket as stdlib
 import ssl
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 import trio
@@ -23,9 +23,9 @@ import trio
 from ..errors import DeadlineExceeded
 from ..runtime import ReadyCallback, checkpoint
 from .conn import Conn
-from .errors import BrokenResourceError, ClosedResourceError, closed_error
+from .errors import BrokenResourceError, ClosedResourceError, closed_error, send_exceeded
 from .sockets import RECEIVE_SIZE, Buffer, checked_size, is_writable
-from .tls_core import PIECE, TlsCore
+from .tls_core import RECORD, TlsCore, cut_records
 
 # bytes that are encrypted before the kernel is asked to take them
 BATCH: Final = 64 * 1024
@@ -201,7 +201,7 @@ class TlsConn(trio.abc.HalfCloseableStream):
                     await self.wait_writable()
                     sent += self.send_ready(view[sent:])
             except DeadlineExceeded as late:
-                raise _exceeded(late, sent)  # noqa: B904, it has its cause
+                raise send_exceeded(late, sent)  # noqa: B904, it has its cause
 
     async def wait_send_all_might_not_block(self) -> None:
         """Sleep until the kernel's buffer has room, and what is encrypted was sent. The write deadline applies."""
@@ -286,24 +286,25 @@ class TlsConn(trio.abc.HalfCloseableStream):
 
     def send_ready(self, data: Buffer) -> int:
         """Do what `try_send` does, after a wait: the deadline is not checked. b"" only sends what is `unsent`."""
-        if self._core.ended:
-            raise closed_error("this side of the connection was ended with send_eof()")
-        if self._unsent and not self._push():
+        if not self._may_encrypt():
             return 0
-        if isinstance(data, memoryview) and data.nbytes != len(data):
-            # it is sent by its bytes, as the kernel would
-            data = data.cast("B")
-        size = len(data)
-        if size <= PIECE:
+        # it is sent by its bytes, as the kernel would
+        size = data.nbytes if isinstance(data, memoryview) else len(data)
+        if size <= RECORD:
             if size:
                 self._core.write(data if isinstance(data, bytes) else memoryview(data))
             self._push()
             return size
         done = 0
-        with memoryview(data) as view:
+        with memoryview(data).cast("B") as view:
             while done < size and not self._unsent:
-                done = self._send_from(view, done)
+                done += self._send_records(cut_records([view[done:]], BATCH))
         return done
+
+    def try_send_parts(self, parts: Sequence[Buffer]) -> int:
+        """Do what `try_send` does with `parts`, one after another, but encrypt BATCH bytes at most."""
+        self.conn.admit_write()
+        return self._send_records(cut_records(parts, BATCH)) if self._may_encrypt() else 0
 
     def end_ready(self) -> bool:
         """Make the close_notify, if that was not done, and send what can be sent. True if nothing is left."""
@@ -335,18 +336,25 @@ class TlsConn(trio.abc.HalfCloseableStream):
             raise BrokenResourceError("the peer has ended the connection without TLS's close_notify")
         return data
 
-    def _send_from(self, view: memoryview, start: int) -> int:
-        """Encrypt up to BATCH bytes from `start` on, offer them, and return where they end. Nothing may be unsent."""
-        last = min(len(view), start + BATCH)
-        records = [self._held] if self._held else []
-        self._held = b""
-        while start < last:
-            start += self._core.write(view[start : min(start + PIECE, last)])
+    def _may_encrypt(self) -> bool:
+        """Send what is unsent. True if nothing is left of it; ClosedResourceError after `send_eof`."""
+        if self._core.ended:
+            raise closed_error("this side of the connection was ended with send_eof()")
+        return not self._unsent or self._push()
+
+    def _send_records(self, plaintexts: list[Buffer]) -> int:
+        """Encrypt a record of each, offer all, and return the number of bytes encrypted. Nothing may be unsent."""
+        records = [self._held] if self._held and plaintexts else []
+        sent = 0
+        for plaintext in plaintexts:
+            sent += self._core.write(plaintext)
             records.append(self._core.data_to_send())
-        taken = self.conn.send_parts_ready(records)
-        self.handed_over += taken
-        self._unsent = b"".join(records)[taken:] if taken < sum([len(record) for record in records]) else b""
-        return start
+        if records:
+            self._held = b""
+            taken = self.conn.send_parts_ready(records)
+            self.handed_over += taken
+            self._unsent = b"".join(records)[taken:] if taken < sum([len(record) for record in records]) else b""
+        return sent
 
     def _push(self) -> bool:
         """Hand ciphertext to the kernel, whatever the deadline. True if none is left."""
@@ -389,10 +397,3 @@ class _Later(ReadyCallback):
 
     def on_ready(self) -> None:
         self._tls._push_later()
-
-
-def _exceeded(late: DeadlineExceeded, sent: int) -> DeadlineExceeded:
-    """Make the error of a send. Not in its frame, one of the error's: with a name for it there it would be a cycle."""
-    exceeded = DeadlineExceeded("write", late.deadline, sent)
-    exceeded.__cause__ = late
-    return exceeded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from array import array
 from itertools import cycle
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import trio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from deadlined.net.tls_core import PIECE, TlsCore, describe_error
+from deadlined.net.tls_core import PIECE, RECORD, TlsCore, cut_records, describe_error
 from tests.support.net import certificates
 from tests.support.tls import cores, encrypt, only_tls_12, shake, shaken_cores
 
@@ -148,16 +149,33 @@ def test_what_was_decrypted_for_a_close_notify_is_noticed() -> None:
     assert not other.holds_bytes
 
 
-def test_openssls_buffers_hold_no_more_than_a_piece() -> None:
+def test_openssls_buffers_hold_no_more_than_a_record_and_a_piece() -> None:
     one, other = shaken_cores()
     ciphertext = b""
     for _ in range(20):
-        one.write(bytes(PIECE))
-        assert one._outgoing.pending < PIECE + 100
+        one.write(bytes(RECORD))
+        assert one._outgoing.pending < RECORD + 100
         ciphertext += one.data_to_send()
     other.feed(ciphertext)
     while other.read(1 << 20):
         assert other._incoming.pending <= PIECE
+
+
+@given(parts=st.lists(st.binary(max_size=3 * RECORD), max_size=5), most=st.integers(0, 6 * RECORD))
+@example(parts=[b"head", bytes(3 * RECORD)], most=2 * RECORD)
+def test_parts_are_cut_into_full_records(parts: list[bytes], most: int) -> None:
+    records = cut_records(parts, most)
+    assert b"".join(records) == b"".join(parts)[:most]
+    assert all(len(record) == RECORD for record in records[:-1])
+    assert all(0 < len(record) <= RECORD for record in records)
+
+
+def test_only_a_record_of_several_parts_is_copied() -> None:
+    body = bytes(3 * RECORD)
+    first, second, third, last = cut_records([b"head", body, memoryview(array("I", [1, 2]))], 1 << 20)
+    assert isinstance(first, bytes)
+    assert [isinstance(record, memoryview) and record.obj is body for record in (second, third)] == [True, True]
+    assert last == bytes(4) + array("I", [1, 2]).tobytes()
 
 
 def test_a_changed_record_breaks_the_connection_and_the_peer_is_told() -> None:
