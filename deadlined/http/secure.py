@@ -5,7 +5,7 @@ Hazard     If a part of a piece is encrypted and not sent, a send of the rest wo
            the piece must count until the kernel has all of its ciphertext. If a large piece were joined at each offer,
            its peer would choose how often.
 Answer     Bytes count as sent once their ciphertext has left. The transport knows how many of the next bytes are
-           encrypted already (`ahead`), and goes on after them. It joins no more than is encrypted at once.
+           encrypted already (`ahead`), and goes on after them. It joins nothing: a record may have bytes of several.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import ClassVar, Final
 
 from ..errors import DeadlineExceeded
 from ..net import BrokenResourceError, BusyResourceError, ClosedResourceError, Conn, TlsConn
-from ..net.tls import BATCH
 from .reporting import report
 from .timeouts import INF
 from .tls_facts import TlsFacts, facts_of
@@ -82,16 +81,19 @@ class Tls(Transport):
         return self._tls.handed_over - self.untaken
 
     def offer(self, data: Buffer) -> int:
-        tls = self._tls
-        self.ahead += tls.try_send(memoryview(data)[self.ahead :] if self.ahead else data)
-        if tls.unsent:
+        return self._left(self._tls.try_send(memoryview(data)[self.ahead :] if self.ahead else data))
+
+    def offer_parts(self, parts: list[Buffer]) -> int:
+        return self._left(self._tls.try_send_parts(_without(self.ahead, parts) if self.ahead else parts))
+
+    def _left(self, encrypted: int) -> int:
+        """Note that so many more bytes are encrypted. Return how many have left."""
+        self.ahead += encrypted
+        if self._tls.unsent:
             return 0
         taken, self.ahead = self.ahead, 0
         self.sent += taken
         return taken
-
-    def offer_parts(self, parts: list[Buffer]) -> int:
-        return self.offer(_join_first(parts, self.ahead + BATCH))
 
     async def end(self, deadline: float) -> None:
         await self._notify_close(deadline)
@@ -133,13 +135,11 @@ class Tls(Transport):
             report(logging.DEBUG, "no TLS any more with %s: %s", address_of(self.conn.socket.getpeername), error)
 
 
-def _join_first(parts: list[Buffer], size: int) -> bytes:
-    """Join the first `size` bytes of `parts`, or all if there are fewer."""
-    first: list[Buffer] = []
+def _without(size: int, parts: list[Buffer]) -> list[Buffer]:
+    """Return `parts` without their first `size` bytes."""
+    rest: list[Buffer] = []
     for part in parts:
-        if len(part) >= size:
-            first.append(memoryview(part)[:size])
-            break
-        first.append(part)
-        size -= len(part)
-    return b"".join(first)
+        if size < len(part):
+            rest.append(memoryview(part)[size:] if size else part)
+        size = max(size - len(part), 0)
+    return rest
