@@ -31,7 +31,7 @@ from loadtest.crew import Crew
 from loadtest.histogram import milliseconds, record, together
 from loadtest.line import source
 from loadtest.loop import Loop
-from loadtest.target import Target
+from loadtest.target import Target, UnusableTargetError
 
 PERIOD = 5.0
 TARGET = Target("http://127.0.0.1/", 2, ("127.0.0.1", 80), "127.0.0.1", "127.0.0.1", "/", False)
@@ -181,6 +181,12 @@ def test_a_server_cannot_have_been_later_than_its_clients_saw() -> None:
     assert claim.server == 100.0
 
 
+def test_a_claim_tells_both_numbers() -> None:
+    found = {claim.what: (claim.client, claim.server) for claim in claims(BEFORE, AFTER, tally(**{**SAW, "opened": 5}))}
+    assert found["connections opened"] == (5, 4)
+    assert found["reset by the client"] == (0, 0)
+
+
 def test_the_list_of_connections_is_compared_where_nothing_happened_meanwhile() -> None:
     rows = [
         {"peer": "127.0.0.1:1", "requests": 3, "left": 2.0},
@@ -198,6 +204,8 @@ def test_the_list_of_connections_is_compared_where_nothing_happened_meanwhile() 
     later = [rows[0] | {"left": 1.5}]
     assert not listed(later, {"127.0.0.1:1": Silent(3, 7.0, 0.6)}, 10.0, 10.1, rules())[1]
     assert len(listed(later, {"127.0.0.1:1": Silent(3, 7.0, 0.2)}, 10.0, 10.1, rules())[1]) == 1
+    # a connection whose deadline the server does not know
+    assert not listed([rows[0] | {"left": None}], silent, 10.0, 10.1, rules())[1]
     # without a deadline only the requests count
     assert len(listed(rows, silent, 10.0, 10.1, rules(None))[1]) == 1
 
@@ -211,6 +219,16 @@ class Listing(Admin):
 
     def idle(self) -> list[Row]:
         return list(self.__dict__["rows"])
+
+
+class Gone(Admin):
+    """An admin listener that does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__(TARGET)
+
+    def idle(self) -> list[Row]:
+        raise UnusableTargetError("it is gone")
 
 
 class Processes(Crew):
@@ -241,6 +259,12 @@ def test_a_list_is_compared_once_when_every_client_has_answered() -> None:
     audit.answer({})
     audit.answer({})
     assert (clients.told, audit.found.compared) == (["snapshot"] * 2, 2)
+
+
+def test_without_a_list_no_client_is_asked() -> None:
+    audit, clients = Audit(Gone(), rules()), Processes(2)
+    audit.ask(clients)
+    assert (clients.told, audit.found.trouble) == ([], "it is gone")
 
 
 def rules(deadline: float | None = 5.0) -> Rules:

@@ -120,6 +120,9 @@ def test_the_json_has_the_pinned_names() -> None:
     assert {"p50", "p90", "p99", "p99.9", "max"} <= written["latency_ms"].keys()
     assert (written["sent"], written["ok"], written["errors"], written["rate"]) == (2, 2, 0, 2.0)
     assert all(isinstance(value, float) for value in written["latency_ms"].values())
+    assert (written["valid"], written["invalid"]) == (True, "")
+    busy = result(tally(1.0, busy=0.99)).as_json()
+    assert (busy["valid"], bool(busy["invalid"])) == (False, True)
 
 
 def test_without_any_response_no_condition_on_latency_holds() -> None:
