@@ -27,6 +27,13 @@ def test_so_many_messages_or_bytes_may_wait(message: str | bytes, most: int) -> 
     assert not inbox.full
 
 
+def test_what_is_forgotten_makes_room() -> None:
+    inbox = Inbox()
+    inbox.put([bytes(1 << 20), "text"])
+    inbox.clear()
+    assert (len(inbox), inbox.full) == (0, False)
+
+
 def test_a_message_has_more_time_for_each_byte_of_it() -> None:
     incomplete = Incomplete()
     assert incomplete.deadline(TIMEOUTS) == INF
