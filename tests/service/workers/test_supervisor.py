@@ -282,9 +282,10 @@ def test_a_fork_that_fails_later_is_tried_again_after_the_delay(
     monkeypatch.setattr(os, "waitpid", lambda *_: (0, 0))
     with pytest.raises(EOFError):
         supervisor.run()
+    why = "too many (a limit of processes: ulimit -u, or the container's)"
     assert said == [
-        ("cannot start a worker", {"level": "error", "why": "too many", "again_in": 0.1}),
-        ("cannot start a worker", {"level": "error", "why": "too many", "again_in": 0.2}),
+        ("cannot start a worker", {"level": "error", "why": why, "again_in": 0.1}),
+        ("cannot start a worker", {"level": "error", "why": why, "again_in": 0.2}),
     ]
     for other in others:
         other.close()
