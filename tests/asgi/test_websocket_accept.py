@@ -12,7 +12,7 @@ from deadlined.asgi.handler import Receive, Scope, Send
 from deadlined.http import ResponseError
 from tests.support.garbage import assert_leaves_no_garbage
 from tests.support.http import serving
-from tests.support.websocket import ACCEPT, HANDSHAKE, TEXT, frame, handler, peer, stranger
+from tests.support.websocket import ACCEPT, HANDSHAKE, TEXT, all_ended, frame, handler, peer, stranger
 
 
 async def test_what_is_sent_while_another_task_accepts_follows_the_accept(autojump_clock: MockClock) -> None:
@@ -220,3 +220,35 @@ async def test_an_application_need_not_choose_a_subprotocol(none: dict[str, Any]
         await client.open("/", ["a", "b"])
         assert client.subprotocol is None
         assert await client.closed() == (1000, "")
+
+
+async def test_a_close_without_a_code_has_the_code_1000() -> None:
+    async def act(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send(ACCEPT)
+        await send({"type": "websocket.close"})
+        assert (await receive())["code"] == 1000
+
+    async with serving(handler(act)) as site:
+        client = await peer(site)
+        assert await client.closed() == (1000, "")
+
+
+async def test_after_a_close_in_place_of_an_accept_nothing_can_be_sent(autojump_clock: MockClock) -> None:
+    refused: list[str] = []
+
+    async def act(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.close"})
+        for message in (ACCEPT, {"type": "websocket.close"}):
+            with pytest.raises(ResponseError, match="the websocket was denied"):
+                await send(message)
+            refused.append(message["type"])
+
+    async with serving(handler(act)) as site:
+        client = await site.connect()
+        await client.send(HANDSHAKE)
+        assert (await client.response()).status == 403
+        await client.conn.aclose()
+        await all_ended(site)
+    assert refused == ["websocket.accept", "websocket.close"]
