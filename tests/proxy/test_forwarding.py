@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deadlined.http import Reason, Route
-from deadlined.http.forwarded import TrustedProxies
+from deadlined.http.trusted import TrustedProxies
 from tests.support.conformance import Loop, on_each_loop
 from tests.support.http import CHUNKED_POST, GET, chunk, post
 from tests.support.net import LOCALHOST
