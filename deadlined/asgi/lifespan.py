@@ -45,14 +45,14 @@ class Lifespan:
     seconds at most; a scope of trio's around the block cancels the application as well, at once. With the `mode` "off"
     it is told nothing, and the state is empty. ValueError for any other mode.
 
-    `started()` is called when it sends `lifespan.startup.complete`: from then on it must be told to shut down.
+    `started`, if given, is called when it sends `lifespan.startup.complete`: from then on it must be told to shut down.
 
     `state` is an attribute, too, from the beginning. `error` is what the application raised before it had started, None
     if nothing.
     """
 
     def __init__(
-        self, app: App, grace: float = 5.0, *, mode: str = "auto", started: Callable[[], object] = bool
+        self, app: App, grace: float = 5.0, *, mode: str = "auto", started: Callable[[], object] | None = None
     ) -> None:
         if mode not in LIFESPANS:
             raise ValueError(f"lifespan {mode!r}: it is one of {', '.join(LIFESPANS)}")
@@ -87,8 +87,9 @@ class Lifespan:
             await self._started.wait()
         except BaseException as error:
             # cancelled, or Ctrl-C: __aexit__ will not be called
-            if not await self._leave(group, error):
-                raise
+            await self._leave(group, error)
+            # also if the group has taken the cancellation for its own: there is none any more
+            raise
         if self._failure is not None:
             await self._cancel(group, None)
             raise LifespanFailed(self._failure) from self.error
@@ -207,7 +208,8 @@ class Lifespan:
     async def _send(self, message: Message) -> None:
         kind = message["type"]
         if kind == "lifespan.startup.complete":
-            self._note_start()
+            if self._note_start is not None:
+                self._note_start()
             self._complete = True
             self._started.set()
         elif kind == "lifespan.startup.failed":

@@ -55,9 +55,11 @@ class AsgiServer:
             raise TypeError(f"an AsgiServer needs an ASGI application, not {app!r}: import it, and give the object")
         self._app = app
         self._options = SortedOptions(dict(options))
-        self._lifespan = Lifespan(app, mode=self._options.lifespan)
+        self._lifespan = Lifespan(app, mode=self._options.lifespan, started=self._shield)
         self._http: HttpServer | None = None
         self._group: Group | None = None
+        # around all that serves
+        self._scope: Group | None = None
         self._addresses: tuple[tuple[str, int | None], ...] = ()
         self._failure: LifespanFailed | None = None
         # the application has started: no cancellation reaches the server any more
@@ -154,14 +156,20 @@ class AsgiServer:
             for listener in listeners:
                 stack.callback(listener.close)
             stack.enter_context(closed_in_children(lambda: [listener.socket for listener in listeners]))
-            async with open_group() as scope:
+            async with open_group() as self._scope:
                 try:
                     async with self._lifespan:
-                        scope.shield()
-                        self._shielded = True
+                        # it may have no lifespan
+                        self._shield()
                         await self._serve(listeners, http)
                 except LifespanFailed as error:
                     self._failure = error
+
+    def _shield(self) -> None:
+        """Let no cancellation reach the server any more, nor the application."""
+        assert self._scope is not None
+        self._scope.shield()
+        self._shielded = True
 
     async def _serve(self, listeners: Sequence[Listener], http: HttpServer) -> None:
         async with open_group() as group:

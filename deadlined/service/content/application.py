@@ -26,12 +26,12 @@ from .page import LivePage
 
 class Application(Content):
     """The application of a configuration, or the live page if it names none. StartupError if it cannot be imported.
-    `started()` is called when it has started, and must be told to shut down."""
+    `started`, if given, is called when it has started, and must be told to shut down."""
 
     # from `__aenter__` on
     _handler: AsgiHandler
 
-    def __init__(self, config: ServeConfig, log: Log, started: Callable[[], object] = bool) -> None:
+    def __init__(self, config: ServeConfig, log: Log, started: Callable[[], object] | None = None) -> None:
         self._config = config
         self._log = log
         self._page = LivePage()
