@@ -103,6 +103,8 @@ class FileReader:
         try:
             if opens:
                 self._open()
+                # it may have grown since its size was asked for
+                most = min(most, self.size)
             data = os.pread(self._fd, most, self._offset)
             self._offset += len(data)
             return data

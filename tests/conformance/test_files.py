@@ -294,6 +294,33 @@ async def test_of_a_file_that_grows_is_sent_what_it_was(loop: Loop, announced: b
         assert await client.receive() == b""
 
 
+@on_each_loop
+@pytest.mark.parametrize("size", [0, 3000])
+async def test_nor_of_one_that_grows_while_it_is_opened(
+    loop: Loop, size: int, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(file, size)
+    ask = os.fstat
+    number = file.stat().st_ino
+
+    def ask_and_grow(descriptor: int) -> os.stat_result:
+        found = ask(descriptor)
+        if found.st_ino == number:
+            with file.open("ab") as appending:
+                appending.write(b"more")
+        return found
+
+    errors: list[BaseException] = []
+    async with served(loop, sending(str(file), None, errors)) as (site, _):
+        client = await site.connect()
+        monkeypatch.setattr(os, "fstat", ask_and_grow)
+        assert (await client.get()).body == content(size)
+        monkeypatch.undo()
+        await client.send(LAST_GET)
+        assert (await client.response()).body == content(size) + b"more"
+    assert errors == []
+
+
 # what waits
 
 Call = Callable[..., Any]
