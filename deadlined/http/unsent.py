@@ -23,10 +23,10 @@ _LONGEST_TURN: Final = 0.0005
 # a handler that runs for longer blocks the event loop, and the responses that wait for the end of its turn with it
 _BLOCKED: Final = 0.005
 
-# after a block responses are sent at once for this many times as long, and for _AT_ONCE at most: the next block may be
-# near, and sending each alone costs up to half of the rate where none comes
-_AT_ONCE_TIMES: Final = 50
-_AT_ONCE: Final = 1.0
+# after a block responses are sent at once for this many times as long, and for so many seconds at most: the next block
+# may be near, and sending each alone costs up to half of the rate where none comes
+_AFTER_BLOCK_TIMES: Final = 50
+_AFTER_BLOCK_MOST: Final = 1.0
 
 # what `add` returns: the output must be sent at once; it is the first that is kept; others are kept already
 AT_ONCE: Final = 0
@@ -85,4 +85,4 @@ class Unsent:
     def _note_block(self, since: float, now: float) -> None:
         """Have responses sent at once for a while, if none could be sent from `since` to `now`."""
         if now - since > _BLOCKED:
-            self._at_once_until = now + min(_AT_ONCE, _AT_ONCE_TIMES * (now - since))
+            self._at_once_until = now + min(_AFTER_BLOCK_MOST, _AFTER_BLOCK_TIMES * (now - since))
