@@ -301,11 +301,10 @@ async def test_nor_of_one_that_grows_while_it_is_opened(
 ) -> None:
     fill(file, size)
     ask = os.fstat
-    number = file.stat().st_ino
 
     def ask_and_grow(descriptor: int) -> os.stat_result:
         found = ask(descriptor)
-        if found.st_ino == number:
+        if os.path.samestat(found, file.stat()):
             with file.open("ab") as appending:
                 appending.write(b"more")
         return found
