@@ -226,8 +226,9 @@ class Host:
         raise NotImplementedError
 
     def in_thread(self, function: Callable[[], ResultT]) -> Awaitable[ResultT]:
-        """Return an awaitable that calls `function()` in a thread of the event loop's own pool, and returns or raises
-        what it does. A cancellation abandons the call: it goes on, or is never begun, and what comes of it is lost."""
+        """Return an awaitable that calls `function()` in a thread, and returns or raises what it does. A cancellation
+        abandons the call: it goes on, or is never begun, and what comes of it is lost. The threads are the host's own:
+        calls that hang hold up others here, but neither look-ups of names nor what the program has threads for."""
         raise NotImplementedError
 
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:

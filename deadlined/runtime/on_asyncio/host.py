@@ -61,6 +61,8 @@ class AsyncioHost(Host):
         self._timer: TimerFd | None = TimerFd() if precise else None
         if self._timer is not None:
             self.poller.open(self._timer.fileno())
+        # a ThreadPoolExecutor, made when needed
+        self._threads: Any = None
         # when the alarm rings, inf if it is not set
         self._alarm_at = math.inf
         self._alarm: Any = None
@@ -88,6 +90,8 @@ class AsyncioHost(Host):
             self._cancel_alarm()
             self.poller.shutdown()
             self._close_timer()
+            if self._threads is not None:
+                self._threads.shutdown(wait=False)
 
     def close(self, desc: PollDesc) -> None:
         if self.loop.is_closed() and self.poller.is_open():
@@ -139,7 +143,12 @@ class AsyncioHost(Host):
             self.loop.call_soon(end_child)
 
     def in_thread(self, function: Callable[[], ResultT]) -> Awaitable[ResultT]:
-        called: Awaitable[ResultT] = self.loop.run_in_executor(None, function)
+        if self._threads is None:
+            # few programs need it
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._threads = ThreadPoolExecutor(thread_name_prefix="deadlined")
+        called: Awaitable[ResultT] = self.loop.run_in_executor(self._threads, function)
         return called
 
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:

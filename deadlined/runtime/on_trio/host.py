@@ -46,6 +46,8 @@ class TrioHost(Host):
         super().__init__(Poller(open_port(), clock, wake, self.kick, queue))
         self.pump: Final = Pump(self.poller, precise)
         self._token = current_trio_token()
+        # as many as trio's own
+        self._threads: Final = trio.CapacityLimiter(40)
         # closes the event queue in a forked child
         self._inherited = Inherited(self.pump.disown, self.poller.is_open)
 
@@ -89,7 +91,7 @@ class TrioHost(Host):
             add_instrument(EndBeforeWait())
 
     def in_thread(self, function: Callable[[], ResultT]) -> Awaitable[ResultT]:
-        return trio.to_thread.run_sync(function, abandon_on_cancel=True)
+        return trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._threads)
 
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:
         return await trio.socket.getaddrinfo(host, port, type=kind, flags=flags)
