@@ -346,8 +346,10 @@ class TlsConn(trio.abc.HalfCloseableStream):
         """Encrypt a record of each, offer all, and return the number of bytes encrypted. Nothing may be unsent."""
         records = [self._held] if self._held and plaintexts else []
         sent = 0
-        for plaintext in plaintexts:
-            sent += self._core.write(plaintext)
+        # the frame of an error must not hold a view of the caller's bytearray, which could not be resized then
+        plaintexts.reverse()
+        while plaintexts:
+            sent += self._core.write(plaintexts.pop())
             records.append(self._core.data_to_send())
         if records:
             self._held = b""

@@ -341,6 +341,18 @@ async def test_a_reset_breaks_both_directions() -> None:
             await server.send_all(b"x")
 
 
+async def test_a_buffer_can_be_emptied_while_the_error_of_its_send_is_handled() -> None:
+    for size in (10, 100_000):
+        async with tls_pair() as (client, server):
+            client.abort()
+            await server.conn.wait_readable()
+            data = bytearray(size)
+            with pytest.raises(trio.BrokenResourceError) as raised:
+                await server.send_all(data)
+            data.clear()
+            assert raised.value.__traceback__ is not None
+
+
 @pytest.mark.parametrize("https_compatible", [False, True])
 async def test_a_reset_that_a_send_was_told_is_no_end(https_compatible: bool) -> None:
     """A protocol that ends its messages itself would take the end for the peer's."""
