@@ -347,9 +347,8 @@ class TlsConn(trio.abc.HalfCloseableStream):
         records = [self._held] if self._held and plaintexts else []
         sent = 0
         # the frame of an error must not hold a view of the caller's bytearray, which could not be resized then
-        plaintexts.reverse()
         while plaintexts:
-            sent += self._core.write(plaintexts.pop())
+            sent += self._core.write(plaintexts.pop(0))
             records.append(self._core.data_to_send())
         if records:
             self._held = b""
