@@ -161,6 +161,32 @@ def test_openssls_buffers_hold_no_more_than_a_record_and_a_piece() -> None:
         assert other._incoming.pending <= PIECE
 
 
+def lengths(ciphertext: bytes) -> list[int]:
+    """Return the lengths of the records' contents."""
+    found = []
+    while ciphertext:
+        found.append(int.from_bytes(ciphertext[3:5], "big"))
+        ciphertext = ciphertext[5 + found[-1] :]
+    return found
+
+
+@pytest.mark.parametrize("client", [None, only_tls_12()], ids=["1.3", "1.2"])
+def test_openssls_buffer_grows_by_a_record_whose_four_thirds_hold_every_other(client: ssl.SSLContext | None) -> None:
+    one, other = shaken_cores(client)
+    sizes = []
+    for data in (b"small", memoryview(bytes(range(256)) * (RECORD // 256)), bytes(RECORD)):
+        assert one.write(data) == memoryview(data).nbytes
+        ciphertext = one.data_to_send()
+        sizes.append(lengths(ciphertext))
+        other.feed(ciphertext)
+        read = b""
+        while piece := other.read(RECORD):
+            read += piece
+        assert read == bytes(data)
+    (_,), (first, rest), (whole,) = sizes
+    assert max(whole, first + 5 + rest) + 5 <= (first + 5) // 3 * 4
+
+
 @given(parts=st.lists(st.binary(max_size=3 * RECORD), max_size=5), most=st.integers(0, 6 * RECORD))
 @example(parts=[b"head", bytes(3 * RECORD)], most=2 * RECORD)
 def test_parts_are_cut_into_full_records(parts: list[bytes], most: int) -> None:
