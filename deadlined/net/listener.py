@@ -25,7 +25,7 @@ from ..runtime import current_host
 from .conn import Conn
 from .errors import SHORTAGES, broken_error, close_socket
 from .side import Side, require_open
-from .sockets import require_listening, set_options
+from .sockets import is_readable, require_listening, set_options
 
 # seconds; Go's net/http waits 5 ms and doubles up to 1 s
 _BACKOFF_FIRST = 0.005
@@ -103,6 +103,13 @@ class Listener(trio.abc.Listener[Conn]):
 
     async def accept(self) -> Conn:
         """Wait for the next connection. DeadlineExceeded at the deadline; ClosedResourceError once closed."""
+        accepted: list[Conn] = []
+        await self.accept_if(_always, accepted.append)
+        return accepted[0]
+
+    async def accept_if(self, has_room: Callable[[], bool], begin: Callable[[Conn], object]) -> bool:
+        """Wait for the next connection, and call `begin(conn)` before other tasks run. Return False, and accept
+        nothing, if one is waiting and `has_room()` is False. Errors as `accept`. `begin` must not raise."""
         side = self._accepting
         side.enter()
         try:
@@ -110,23 +117,24 @@ class Listener(trio.abc.Listener[Conn]):
             delay = _BACKOFF_FIRST
             conn: Conn | None = None
             while conn is None:
+                if not has_room():
+                    if is_readable(self._socket):
+                        break
+                    side.woken(await side.parking)
+                    continue
                 try:
                     conn = self._accept_now()
                 except OSError as error:
-                    if error.errno in SHORTAGES:
-                        delay = await self._back_off(error, delay)
-                    elif error.errno in _SKIPPED:
-                        # an error that persists must leave room for other tasks, a cancellation and a deadline
-                        side.woken(await side.turn())
-                    else:
-                        raise broken_error(error) from error
+                    delay = await self._recover(error, delay)
                 else:
                     if conn is None:
                         side.woken(await side.parking)
                         delay = _BACKOFF_FIRST
+            if conn is not None:
+                begin(conn)
             if not side.slept:
                 await side.finish()
-            return conn
+            return conn is not None
         finally:
             side.leave()
 
@@ -169,6 +177,17 @@ class Listener(trio.abc.Listener[Conn]):
             socket.close()
             raise
 
+    async def _recover(self, error: OSError, delay: float) -> float:
+        """Wait until accept(2) may be called again after `error`, for `delay` seconds if it is a shortage; return the
+        next delay. Raise if it never may."""
+        if error.errno in SHORTAGES:
+            return await self._back_off(error, delay)
+        if error.errno not in _SKIPPED:
+            raise broken_error(error) from error
+        # an error that persists must leave room for other tasks, a cancellation and a deadline
+        self._accepting.woken(await self._accepting.turn())
+        return delay
+
     async def _back_off(self, shortage: OSError, delay: float) -> float:
         """Wait `delay` seconds, or until the deadline or a close; return the next delay."""
         _log.warning("cannot accept a connection: %s; trying again in %g s", shortage.strerror, delay)
@@ -192,3 +211,7 @@ class Listener(trio.abc.Listener[Conn]):
                 unlink()
         finally:
             close_socket(self._socket)
+
+
+def _always() -> bool:
+    return True

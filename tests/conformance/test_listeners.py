@@ -482,3 +482,23 @@ async def test_all_interfaces_are_listened_on(loop: Loop) -> None:
     finally:
         for listener in listeners:
             listener.close()
+
+
+@on_each_loop
+async def test_accept_if_takes_nothing_while_there_is_no_room(loop: Loop) -> None:
+    room: list[bool] = []
+    begun: list[Conn] = []
+    async with local_listener() as (listener, port), loop.tasks() as tasks:
+        accepting = tasks.start(listener.accept_if, lambda: bool(room), begun.append)
+        await loop.settle()
+        assert accepting.pending
+        client = await open_tcp_stream(LOCALHOST, port)
+        assert await accepting.succeeds() is False
+        # one is waiting already
+        assert await listener.accept_if(lambda: bool(room), begun.append) is False
+        assert not begun
+        room.append(True)
+        assert await listener.accept_if(lambda: bool(room), begun.append) is True
+        (conn,) = begun
+        conn.close()
+        client.close()
