@@ -11,6 +11,7 @@ Cost       A client keeps its connection for ten idle seconds, so most scrapes o
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket as stdlib
 import time
@@ -96,21 +97,12 @@ class _BoundedListener(Listener):
         self._has_room = has_room
         self._turned_away = turned_away
 
-    async def accept(self) -> Conn:
-        """Wait for a connection for which there is room."""
-        while True:
-            conn = await super().accept()
-            if self._has_room():
-                return conn
-            self._refuse(conn)
-
-    def try_accept(self) -> Conn | None:
-        """Accept a connection that is waiting, if there is room for it."""
-        conn = super().try_accept()
+    def _accept_one(self) -> Conn | None:
+        conn = super()._accept_one()
         if conn is None or self._has_room():
             return conn
         self._refuse(conn)
-        return None
+        raise ConnectionAbortedError(errno.ECONNABORTED, "there is no room for the connection")
 
     def _refuse(self, conn: Conn) -> None:
         self._turned_away()
