@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any, Final
 
 from ..net import BrokenResourceError, ClosedResourceError, Conn, Listener
-from ..runtime import Group, open_group, uninterrupted, within
+from ..runtime import Group, checkpoint, open_group, uninterrupted, within
+from .capacity import Capacity
 from .draining import Drain
 from .reporting import report
 
@@ -18,11 +19,13 @@ _ACCEPTS: int = 32
 
 
 class Acceptors:
-    """The listeners of a server, and the tasks that accept from them. `begin(conn)` is called with each connection."""
+    """The listeners of a server, and the tasks that accept from them while there is room. `begin(conn)` is called with
+    each connection."""
 
-    def __init__(self, drain: Drain, begin: Callable[[Conn], object]) -> None:
+    def __init__(self, drain: Drain, begin: Callable[[Conn], object], capacity: Capacity) -> None:
         self._drain: Final = drain
         self._begin: Final = begin
+        self._capacity: Final = capacity
         self._listeners: list[Listener] = []
         # where the tasks are started; None before and after
         self._group: Group | None = None
@@ -71,13 +74,20 @@ class Acceptors:
     async def _accept(self, listener: Listener) -> None:
         try:
             while True:
-                self._begin(await listener.accept())
-                self._accept_waiting(listener, _ACCEPTS - 1)
+                if not await listener.accept_if(self._capacity.has_room, self._begin):
+                    await self._capacity.wait(listener.socket)
+                most = _ACCEPTS - 1
+                while self._accept_waiting(listener, most):
+                    self._capacity.pass_on()
+                    await checkpoint()
+                    most = _ACCEPTS
+                self._capacity.pass_on()
         except ClosedResourceError:
             # `remove` has closed it
             if listener in self._listeners:
                 raise
         finally:
+            self._capacity.pass_on()
             try:
                 if self._drain.began.is_set() and listener in self._listeners:
                     self._accept_last(listener)
@@ -85,7 +95,9 @@ class Acceptors:
                 listener.close()
 
     def _accept_last(self, listener: Listener) -> None:
-        """Accept the clients that have connected before the drain, and may have sent requests."""
+        """Accept the clients that have connected before the drain, and may have sent requests, also beyond the limit of
+        connections: nothing else will answer them."""
+        self._capacity.lift()
         try:
             while self._accept_waiting(listener, _ACCEPTS):
                 continue
@@ -93,8 +105,11 @@ class Acceptors:
             report(logging.ERROR, "cannot accept the last connections", error=error)
 
     def _accept_waiting(self, listener: Listener, most: int) -> bool:
-        """Accept up to `most` connections that are in the queue already. Return True if there may be more."""
+        """Accept up to `most` connections that are in the queue already, while there is room. Return True if there may
+        be more, and room."""
         for _ in range(most):
+            if not self._capacity.has_room():
+                return False
             conn = listener.try_accept()
             if conn is None:
                 return False

@@ -296,6 +296,15 @@ class ConnectionBase(ConfiguredConnection):
         """Begin the drain at `now`; called again when `reuse_grace` is shorter. What has begun is served."""
         raise NotImplementedError
 
+    @property
+    def idle_since(self) -> float:
+        """When the connection has begun to wait for its next request; `inf` if it does not."""
+        raise NotImplementedError
+
+    def end_idle(self, since: float, now: float) -> bool:
+        """End the connection as at its idle deadline if it is idle since `since`. Return False if it is not."""
+        raise NotImplementedError
+
     def handler_failed(self, exchange: Exchange, error: BaseException) -> None:
         """Log how the handler has failed, and end the connection unless the response is complete."""
         raise NotImplementedError

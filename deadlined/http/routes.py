@@ -36,6 +36,7 @@ NOT_PER_ROUTE: Final = {
     "read_header": "it ends before the path is known",
     "connection_age": "it is for the whole connection",
     "drain": "it is for the whole server",
+    "max_connections": "it is for the whole server",
     "max_head": "it is checked before the path is known",
     "max_headers": "it is checked before the path is known",
     "max_requests": "it is for the whole connection",

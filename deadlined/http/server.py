@@ -17,6 +17,7 @@ from ..runtime.forking import Inherited
 from .accepting import Acceptors
 from .admission import Admission
 from .base import ConnectionBase
+from .capacity import Capacity
 from .connection import Connection
 from .counts import Counts, HttpStatistics
 from .dates import DateLine
@@ -65,6 +66,8 @@ class HttpServer(ConnectionOwner):
     `timeouts.request_queue` at most, and are answered with 503 then. One is handled until the handler has returned, or
     has upgraded its connection. What a Responder answers is not limited. `before_wait(exchange)` is called for each
     request that must wait, and may set its deadlines; it must not raise.
+    While `limits.max_connections` are open, none is accepted, and while clients wait for that, connections that have
+    been idle for REUSE_GRACE or more are closed, the longest idle first.
     `raw`: connections are another protocol's from their first byte. The handler is called once for each, before a byte
     is received, and hands it over by `Exchange.hand_over`. No HTTP is read, sent, counted, limited or recorded.
     """
@@ -116,7 +119,8 @@ class HttpServer(ConnectionOwner):
         self._connections: set[ConnectionBase] = set()
         self._background: set[Exchange] = set()
         self._was_cut = False
-        self._acceptors: Final = Acceptors(self._drain, self._begin)
+        self._capacity: Final = Capacity(self._connections, self._host.clock, limits or Limits())
+        self._acceptors: Final = Acceptors(self._drain, self._begin, self._capacity)
         # closes the connections in a forked child
         self._inherited = Inherited(self._disown, self._has_connections)
 
@@ -156,6 +160,7 @@ class HttpServer(ConnectionOwner):
         for connection in self._connections:
             connection.configure(self._settings)
         self._admission.configure(self._settings.limits)
+        self._capacity.configure(self._settings.limits)
 
     @property
     def draining(self) -> bool:
@@ -294,6 +299,7 @@ class HttpServer(ConnectionOwner):
 
     def closed(self, connection: ConnectionBase, reason: Reason, lateness: float) -> None:
         self._connections.discard(connection)
+        self._capacity.connection_ended()
         self._counts.end(reason, lateness)
         self._note_quiet()
 

@@ -87,6 +87,9 @@ class Limits(Value):
     """Sizes in bytes, and numbers; `inf` is off. Raises ValueError for NaN or less than 1, TypeError for what is no
     number."""
 
+    # open connections; more wait in the kernel's queue, and those that have been idle longest are closed for them. Off,
+    # because only the program knows how many descriptors it needs itself
+    max_connections: float = INF
     # bytes of a request line and its header fields together; answered 431 or 414 beyond. For a chunked body
     # it also bounds the sum of all chunk extensions, and separately that of all trailer fields. The 16 KiB of h11 and
     # most servers (Go's 1 MiB is far too much, golang/go#79936)

@@ -47,6 +47,7 @@ from .state import (
     Reason,
     may_be_unattended,
 )
+from .timeouts import INF
 
 
 class WaitingConnection(PeerConnection):
@@ -96,6 +97,17 @@ class WaitingConnection(PeerConnection):
             self.conn.set_read_deadline(min(self.conn.read_deadline, self._last_head_deadline(now)))
         elif self.state == HEAD and self.phase is Phase.HEADER:
             self._expect(Phase.HEADER, min(self.deadline, self._last_head_deadline(now)))
+
+    @property
+    def idle_since(self) -> float:
+        return self._idle_since if self._is_idle else INF
+
+    def end_idle(self, since: float, now: float) -> bool:
+        if self.idle_since != since:
+            return False
+        # what has come by now is received first
+        self._expect(Phase.IDLE, min(self.deadline, now))
+        return True
 
     def _ask_for_flush(self) -> bool:
         if self._task is None:

@@ -331,6 +331,7 @@ def test_the_timeouts_defaults_are_as_designed() -> None:
 
 def test_the_limits_defaults_are_as_designed() -> None:
     assert {field.name: getattr(Limits(), field.name) for field in fields(Limits)} == {
+        "max_connections": INF,
         "max_head": 16384,
         "max_headers": 100,
         "max_body": INF,
