@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from ...http import HttpServer
+from ...http import HttpServer, Limits
 from ...http.settings import Handler
+from ...http.timeouts import INF
 from ...net import Listener
 from ...net.inheritance import closed_in_children
 from ...runtime import checkpoint, current_host, current_time, open_group
@@ -22,6 +23,7 @@ from ..errors import CUT, StartupError
 from ..listening.listening import listen, url_of
 from ..log.logs import enable_loggers
 from ..process.allocator import keep_freed_memory
+from ..process.file_limit import connections_within, free_descriptors
 from ..process.garbage import GarbageWatch, tune_gc, watch_garbage
 from ..process.hangup import Hangup
 from ..process.notify import Notifier
@@ -85,6 +87,7 @@ class Service:
         drain = None if configuration.config.reload else self._drain_on_request
         # a supervisor that has an admin listener asks its worker processes
         self._local = local_service(configuration.config.admin, voice.log, drain, self._reload)
+        self._free_descriptors = INF
         # None until it serves
         self._live: Live | None = None
         # the service ends, not only this process of it
@@ -143,13 +146,24 @@ class Service:
             garbage.end()
         return live
 
+    def _limits(self) -> Limits:
+        """Return the limits in use. Without one of connections, they follow from the limit of open files."""
+        limits, config = self._config.limits, self._config
+        if limits.max_connections < INF:
+            return limits
+        upstreams = len(config.upstream or config.command[:1])
+        upstream = upstreams * config.proxy_limits.upstream_connections if upstreams else 0
+        return replace(limits, max_connections=connections_within(self._free_descriptors, upstream))
+
     def _server(self, handler: Handler, context: ssl.SSLContext | None, garbage: GarbageWatch) -> HttpServer:
+        # before the first client has one
+        self._free_descriptors = free_descriptors()
         respond = self._content.respond()
         return HttpServer(
             garbage.watching(handler),
             respond=None if respond is None else garbage.watching(respond),
             timeouts=self._config.timeouts,
-            limits=self._config.limits,
+            limits=self._limits(),
             routes=self._config.routes,
             ssl_context=context,
             observer=self._voice.access,
@@ -273,7 +287,7 @@ class Service:
             # the files have changed since they were checked
             self._log("certificate not reloaded", level="error", why=str(error))
             context = None
-        server.configure(timeouts=config.timeouts, limits=config.limits, routes=config.routes, ssl_context=context)
+        server.configure(timeouts=config.timeouts, limits=self._limits(), routes=config.routes, ssl_context=context)
         self._content.configure(config)
         if self._local is not None:
             self._local.configured(config)
