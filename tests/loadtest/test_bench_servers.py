@@ -284,7 +284,7 @@ def test_a_server_that_answers_no_http_is_told_with_its_output() -> None:
         pytest.fail("it was served")
 
 
-@pytest.mark.parametrize(("limit", "connections"), [(100_000, 15_000), (1_500, 1_000), (700, 200)])
+@pytest.mark.parametrize(("limit", "connections"), [(100_000, 15_000), (1_600, 1_000), (800, 200)])
 def test_as_many_connections_are_opened_as_there_are_descriptors_for(
     limit: int, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,7 +292,7 @@ def test_as_many_connections_are_opened_as_there_are_descriptors_for(
     assert crowd.allowed(15_000) == connections
 
 
-@pytest.mark.parametrize("limit", [699, 500, 400])
+@pytest.mark.parametrize("limit", [799, 600, 400])
 def test_too_few_descriptors_are_no_figure(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowd, "raise_file_limit", lambda wanted: min(wanted, limit))
     with pytest.raises(RuntimeError, match=f"{limit} descriptors are too few for 200 connections"):

@@ -19,8 +19,8 @@ from tests.support.command import PATIENCE, Process, Starter
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(240)]
 
 WANTED = 15_000
-# descriptors that each process needs beside those of the connections
-OTHERS = 300
+# descriptors that each process needs beside those of the connections, with the reserve of the server
+OTHERS = 600
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 
