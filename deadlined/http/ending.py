@@ -34,8 +34,8 @@ class EndingExchange(ExchangeFacts):
     # the link to the connection
 
     def detach(self) -> None:
-        """Note that the connection goes on without the handler. A deadline that the handler sets from now on does not
-        move the one that the connection waits with. A dead exchange stays dead."""
+        """Note that the connection goes on without the handler. A deadline for receiving or sending that the
+        handler sets from now on does nothing. A dead exchange stays dead."""
         if self._link == LIVE:
             self._link = DETACHED
 

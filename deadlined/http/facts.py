@@ -1,8 +1,8 @@
 """What is known of an exchange: how far its request and its response have come, and its link to the connection.
 
-All of its state is here, with the questions that can be asked of it. The derived classes change it: `ending.py`,
-`receiving.py`, `exchange.py`. The connection is an `ExchangeHost` here, and the task that runs the handler a
-`HandlerTask` (`seams.py`).
+All of its state is here and, of its deadlines, in `exchange_deadlines.py`, with the questions that can be asked of it.
+The derived classes change it: `ending.py`, `receiving.py`, `exchange.py`. The connection is an `ExchangeHost` here, and
+the task that runs the handler a `HandlerTask` (`seams.py`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from ..runtime import Event
+from .exchange_deadlines import ExchangeDeadlines
 from .late_sends import LateSends
-from .policy import handler_deadline
 from .seams import ExchangeHost, HandlerTask
 from .state import DONE, EXPECT_100, LIVE, NONE, OPEN, SENT, STARTED, is_detachable, is_reusable
 from .timeouts import INF
@@ -23,7 +23,7 @@ PIECE: Final = 1
 LAST: Final = 2
 
 
-class ExchangeFacts:
+class ExchangeFacts(ExchangeDeadlines):
     """How far an exchange has come. An abstract base class; `ending.py` derives from it."""
 
     __slots__ = (
@@ -34,36 +34,28 @@ class ExchangeFacts:
         "_given_up",
         "_host",
         "_late",
-        "_leave_by",
         "_link",
         "_others",
-        "_own_deadline",
-        "_paused",
-        "_paused_at",
-        "_read_by",
         "_receiving",
         "_response",
         "_sending",
         "_server_status",
         "_spared_until",
-        "_timeouts",
         "_told",
         "_waits_end",
         "_watching",
-        "_write_by",
         "_yielding",
         "ends_receives",
         "forwarded_client",
-        "head_done",
         "opens_body",
         "quiet_sends",
         "request",
-        "start_time",
         "task",
         "writer",
     )
 
     def __init__(self, host: ExchangeHost, request: Request, start: float, head_done: float, last: bool) -> None:
+        super().__init__(host.timeouts, start, head_done)
         self.request: Request = request
         self.writer: ResponseWriter = ResponseWriter(request.method, request.version, last)
         self._host = host
@@ -71,8 +63,6 @@ class ExchangeFacts:
         self.task: HandlerTask | None = None
         # the client as a proxy tells it, for the record; None if it is the peer
         self.forwarded_client: tuple[str, int] | None = None
-        self.start_time: float = start
-        self.head_done: float = head_done
 
         # how far it has come. `_response` is NONE, or SENT once the output has the last piece; the property `response`
         # asks whether that has left
@@ -117,19 +107,6 @@ class ExchangeFacts:
         # until when the handler must not be cancelled, so that such a task, which was told of the end, can tell the
         # handler; -INF if none was told
         self._spared_until: float = -INF
-
-        # its deadlines. The timeouts with which the request has begun hold for all of it, also after a reload
-        self._timeouts = host.timeouts
-        # those that the application has set for receiving and for sending
-        self._read_by: float | None = None
-        self._write_by: float | None = None
-        # when the handler must have returned: by the options or the application; because the peer has left, inf if not
-        self._own_deadline = handler_deadline(head_done, host.timeouts)
-        self._leave_by = INF
-        # the body's deadline runs only while the handler receives: seconds of all pauses in between, and when the
-        # latest one began, or the receive that has ended it
-        self._paused = 0.0
-        self._paused_at = head_done
 
     @property
     def others_wait(self) -> bool:
@@ -193,29 +170,9 @@ class ExchangeFacts:
         return self._body == DONE and not self._discarded
 
     @property
-    def deadline(self) -> float:
-        """When the handler must have returned, absolute; `inf` if there is no deadline."""
-        return min(self._own_deadline, self._leave_by)
-
-    @property
-    def ends_soon(self) -> bool:
-        """True if the handler's deadline is sooner than its own, because the peer has left."""
-        return self._leave_by < self._own_deadline
-
-    @property
-    def read_by(self) -> float:
-        """When receiving must end, as the application has set it; `inf` if it has not."""
-        return INF if self._read_by is None else self._read_by
-
-    @property
     def sent_by(self) -> float:
         """When the whole response must have left, by `write`; `inf` if it is not bounded, as what follows a 101."""
         return INF if self.upgraded else self.head_done + self._timeouts.write
-
-    @property
-    def write_by(self) -> float | None:
-        """When sending must end, as the application has set it; None if it has not."""
-        return self._write_by
 
     @property
     def upgraded(self) -> bool:
