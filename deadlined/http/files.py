@@ -1,14 +1,15 @@
 """A file as the body of a response.
 
-Facts      Opening a file may wait for a disk or another machine, and so may reading it. What Linux has of a file in
-           memory it gives without a wait: `preadv` with RWF_NOWAIT fails instead of waiting. Other systems, and some
-           file systems, know no such read.
+Facts      Opening a file may wait for a disk or another machine, and so may reading and closing it. What Linux has of a
+           file in memory it gives without a wait: `preadv` with RWF_NOWAIT fails instead of waiting. Other systems, and
+           some file systems, know no such read.
 Hazard     A wait in the event loop holds all other requests. A file can be truncated while it is sent, grow, or be
            replaced between the head of its response and its body. A descriptor that is closed while a thread reads it
            may be another file's by then.
-Answer     A thread opens the file and reads its first piece; later pieces are read in the event loop, or in a thread if
-           that would wait. A file whose size is not what the head has announced is refused; of one that grows later the
-           size at its opening is sent. A task that is cancelled leaves its thread alone, which closes the file then.
+Answer     A thread opens the file and reads its first piece, and one reads its last piece and closes it; those between
+           are read in the event loop, or in a thread if that would wait. A file whose size is not what the head has
+           announced is refused; of one that grows later the size at its opening is sent. A task that is cancelled
+           leaves its thread alone, which closes the file then.
 Cost       One call in a thread for a file of one piece, as nginx with `aio threads`, and fewer than frameworks make.
            The pieces are copied: `sendfile` would spare that, and wait for the disk.
 """
@@ -33,7 +34,7 @@ PIECE: Final = 64 * 1024
 # 0 where there is no read that does not wait
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 
-# opening a FIFO that nobody writes would wait for ever; of a regular file nothing else changes
+# opening a FIFO that nobody writes would wait for ever
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -63,8 +64,9 @@ class FileReader:
         return await self._in_thread(most, False)
 
     def try_read(self, most: int) -> bytes | None:
-        """Return the next bytes, at most `most`, if that takes no wait, else None."""
-        if not self._nowait:
+        """Return the next bytes, at most `most`, if that takes no wait and they are not the last ones, else None."""
+        if not self._nowait or self._offset + most >= self.size:
+            # the thread that reads the end closes the file
             return None
         buffer = bytearray(most)
         try:
@@ -81,11 +83,16 @@ class FileReader:
         return bytes(memoryview(buffer)[:taken])
 
     def close(self) -> None:
-        """Close the file, or let the thread that uses it do that. Idempotent."""
+        """Have the file closed, by the thread that uses it or another one. Idempotent."""
         with self._lock:
             self._closed = True
-            if not self._busy:
-                self._release()
+            if self._busy or self._fd < 0:
+                return
+        try:
+            threading.Thread(target=self._release, daemon=True).start()
+        except RuntimeError:
+            # there are as many threads as there may be
+            self._release()
 
     async def _in_thread(self, most: int, opens: bool) -> bytes:
         try:
@@ -95,7 +102,7 @@ class FileReader:
             raise ResponseError(f"the file cannot be sent: {error}") from error
 
     def use(self, most: int, opens: bool) -> bytes:
-        """Open the file, if `opens`, and read. In a thread, which may begin after `close`."""
+        """Open the file, if `opens`, and read; close it at its end. In a thread, which may begin after `close`."""
         with self._lock:
             if self._closed:
                 return b""
@@ -111,11 +118,15 @@ class FileReader:
         finally:
             with self._lock:
                 self._busy = False
-                if self._closed:
+                if self._closed or self._offset >= self.size:
                     self._release()
 
     def _open(self) -> None:
-        self._fd = os.open(self._path, _FLAGS)
+        try:
+            self._fd = os.open(self._path, _FLAGS)
+        except BlockingIOError:
+            # another program is told to give up its lease of the file first, which O_NONBLOCK does not wait for
+            self._fd = os.open(self._path, _FLAGS & ~os.O_NONBLOCK)
         found = os.fstat(self._fd)
         if not stat.S_ISREG(found.st_mode):
             is_folder = stat.S_ISDIR(found.st_mode)
@@ -131,7 +142,7 @@ class FileReader:
 
 async def send_file(exchange: Exchange, path: str) -> None:
     """Send the file at `path` as the body of the response, which was started, and complete it. Return early if the peer
-    is gone. A cancellation leaves the response incomplete.
+    is gone. A cancellation leaves the response incomplete. A response that has no body does not open the file.
 
     Raise ResponseError if the file cannot be read, or is longer or shorter than the head has announced: most often
     before anything was sent. Raise what `Exchange.send` raises.

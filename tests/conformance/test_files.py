@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -53,7 +54,15 @@ def file(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "file"
     path.write_bytes(content(3000))
     yield path
-    assert not opened(path)
+    await_closed(path)
+
+
+def await_closed(path: Path) -> None:
+    """Wait until a thread has closed the file."""
+    limit = time.monotonic() + SURELY
+    while opened(path):
+        assert time.monotonic() < limit
+        time.sleep(0.001)
 
 
 def fill(path: Path, size: int) -> None:
@@ -376,8 +385,51 @@ async def test_nothing_waits_for_the_disk_in_the_event_loop(
     assert {call for call, here in system.calls if here} == {"preadv"}
     assert system.count("open") == 1
     # a system that cannot read without a wait is asked once
-    assert system.count("preadv") == (1 if refusal == errno.EOPNOTSUPP else 4)
-    assert system.count("pread") == (1 if not refusal else 5)
+    assert system.count("preadv") == (1 if refusal == errno.EOPNOTSUPP else 3)
+    assert system.count("pread") == (2 if not refusal else 5)
+
+
+@on_each_loop
+@pytest.mark.parametrize("leaves", [True, False], ids=["cut", "sent"])
+async def test_nor_for_the_close(loop: Loop, leaves: bool, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is deleted meanwhile is freed by it, and another machine may be asked."""
+    fill(file, HUGE if leaves else 2 * PIECE)
+    home, close, closed = threading.get_ident(), os.close, list[int]()
+
+    def noted(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), file.stat()):
+            closed.append(threading.get_ident())
+        close(descriptor)
+
+    monkeypatch.setattr(os, "close", noted)
+    async with served(loop, sending(str(file)), send_buffer=NARROW) as (site, _):
+        client = await site.connect(receive_buffer=NARROW)
+        if leaves:
+            await client.send(GET)
+            await client.receive()
+            client.conn.close()
+        else:
+            assert (await client.get()).body == content(2 * PIECE)
+        await site.until(lambda: closed)
+    assert home not in closed
+
+
+@on_each_loop
+async def test_a_lease_that_another_program_gives_up_is_waited_for(
+    loop: Loop, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a file server: without a wait it is EAGAIN."""
+    fill(file, 100)
+    opening = os.open
+
+    def leased(path: Any, flags: int, *arguments: Any) -> int:
+        if str(path) == str(file) and flags & os.O_NONBLOCK:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return opening(path, flags, *arguments)
+
+    monkeypatch.setattr(os, "open", leased)
+    async with served(loop, sending(str(file))) as (site, _):
+        assert (await (await site.connect()).get()).body == content(100)
 
 
 @on_each_loop
@@ -479,7 +531,7 @@ async def test_a_client_that_leaves_in_the_middle_ends_the_file(loop: Loop, canc
         client.conn.close()
         # the send returns, as that of any other piece
         await site.until(lambda: returned)
-        assert not opened(file)
+        await site.until(lambda: not opened(file))
 
 
 @on_each_loop
@@ -520,5 +572,5 @@ def test_a_thread_that_begins_after_the_end_opens_nothing(opens: bool, file: Pat
         assert reader.use(100, opens=True) == content(100)
         assert opened(file)
     reader.close()
-    assert not opened(file)
+    await_closed(file)
     assert reader.use(100, opens) == b""
