@@ -2,8 +2,8 @@
 
 Facts      On one machine, each response that is sent alone wakes its client.
 Hazard     While a handler blocks the event loop, output that waits for the end of the turn waits for the handler.
-Answer     Output is sent when the turn ends, and when the first has waited for _LONGEST_TURN. After a block each
-           response is sent at once for a while.
+Answer     Output is sent when the turn ends, and when more comes and the first has waited for _LONGEST_TURN. After a
+           block each response is sent at once for a while.
 Cost       One look at the clock per response.
 """
 
@@ -85,4 +85,6 @@ class Unsent:
     def _note_block(self, since: float, now: float) -> None:
         """Have responses sent at once for a while, if none could be sent from `since` to `now`."""
         if now - since > _BLOCKED:
-            self._at_once_until = now + min(_AFTER_BLOCK_MOST, _AFTER_BLOCK_TIMES * (now - since))
+            until = now + min(_AFTER_BLOCK_MOST, _AFTER_BLOCK_TIMES * (now - since))
+            # a shorter block that follows takes nothing away
+            self._at_once_until = max(self._at_once_until, until)

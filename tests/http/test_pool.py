@@ -183,6 +183,18 @@ def test_after_a_handler_that_blocks_each_response_is_sent_at_once_for_a_while(p
     assert site.respond(), "0.3 seconds after the block"
 
 
+def test_a_short_block_behind_a_long_one_does_not_shorten_that() -> None:
+    site = Site(parks=True)
+    assert site.respond()
+    site.now += 0.1
+    assert not site.respond()
+    site.now += 0.006
+    assert not site.respond()
+    # a second from the long block, and 0.3 from the short one
+    site.now += 0.8
+    assert not site.respond()
+
+
 def test_it_goes_on_while_handlers_block_again_and_again() -> None:
     site = Site(parks=True)
     assert site.respond()
