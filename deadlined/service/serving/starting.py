@@ -104,7 +104,8 @@ class Starting:
     def around_run(self) -> Iterator[None]:
         """Run an event loop in this block, and its whole main task in a block of `in_run`. A loop takes the place of no
         handler but Python's own; so that has its place back when the loop begins. The signals wait until `in_run`: they
-        would also interrupt the loop itself. KeyboardInterrupt as of `go_on`."""
+        would also interrupt the loop itself, and do so if a thread of the application's takes them. KeyboardInterrupt
+        as of `go_on`."""
         self.go_on()
         self._held = {*ALWAYS_STOP} - signal.pthread_sigmask(signal.SIG_BLOCK, ALWAYS_STOP)
         try:
@@ -154,6 +155,8 @@ class Starting:
             if cuts:
                 self._end(0)
             return
+        # first of all: Ctrl-C that comes in between is of the same stop
+        interrupts, self._first = self._first is None, self._first or signal.SIGTERM
         self._terminated = True
         interrupt = replaced_by(signal.SIGINT, signal.getsignal(signal.SIGINT))
         if not callable(interrupt):
@@ -161,8 +164,7 @@ class Starting:
             self._end(0)
         if not call_in_thread(MARGIN, partial(self._end, 0)):
             self._end(0)
-        if self._first is None:
-            self._first = signal.SIGTERM
+        if interrupts:
             interrupt(signal.SIGINT, frame)
 
     def _take_interrupts(self) -> None:

@@ -15,12 +15,12 @@ from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from deadlined.runtime import LOOPS, Event, call_soon, open_group
 from deadlined.runtime import run as run_loop
-from deadlined.service.errors import before_serving
 from deadlined.service.process.children import children_get
 from deadlined.service.process.signals import SAME_STOP, STOPS, ignore_stops
 from deadlined.service.serving.starting import Starting, replaced_by
@@ -288,22 +288,6 @@ def test_a_hangup_in_that_moment_is_kept_until_it_serves(tmp_path: Path) -> None
         assert process.events("draining")[0]["signal"] == "SIGHUP"
 
 
-@pytest.mark.parametrize(
-    ("code", "stopping", "becomes"),
-    [
-        (0, False, 0),
-        (-signal.SIGTERM, False, 0),
-        (-signal.SIGSEGV, False, 1),
-        (3, False, 3),
-        (3, True, 0),
-        (-signal.SIGTERM, True, 0),
-        (-signal.SIGKILL, True, 1),
-    ],
-)
-def test_what_a_process_that_never_served_makes_of_the_exit_code(code: int, stopping: bool, becomes: int) -> None:
-    assert before_serving(code, stopping=stopping) == becomes
-
-
 # the handler
 
 
@@ -329,17 +313,14 @@ def made(
     before = {number: signal.getsignal(number) for number in STOPS}
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
-    class Timer:
-        def __init__(self, *arguments: Any) -> None:
-            watchdogs.append(arguments)
-
-        def start(self) -> None:
-            pass
+    def timer(*arguments: Any) -> Mock:
+        watchdogs.append(arguments)
+        return Mock()
 
     def end(code: int) -> None:
         raise Ended(code)
 
-    monkeypatch.setattr(threading, "Timer", Timer)
+    monkeypatch.setattr(threading, "Timer", timer)
     yield lambda **options: Starting(end=end, **{"clock": partial(next, count(0.0, SAME_STOP)), **options})
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -369,6 +350,22 @@ def test_a_second_one_at_once_interrupts_and_ends_nothing(
     starting.end_at_next_signal()
     signal.raise_signal(second)
     assert starting.stopped_by == first.name
+
+
+def test_ctrl_c_does_not_take_the_margin_from_a_sigterm_of_the_same_stop(
+    made: Callable[..., Starting], watchdogs: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = made(clock=lambda: 50.0)
+    begin: Any = threading.Timer
+
+    def interrupted(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return begin(*arguments)
+
+    monkeypatch.setattr(threading, "Timer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    assert (starting.stopped_by, len(watchdogs)) == ("SIGTERM", 1)
 
 
 def test_the_first_one_after_a_start_that_none_has_ended_ends_the_process(made: Callable[..., Starting]) -> None:
