@@ -6,8 +6,8 @@ Hazard     Idle clients that hold every descriptor lock others out, and the appl
            its files and its database, with them.
 Answer     Beyond the limit nothing is accepted: clients wait in the kernel's queue. While one waits there, the
            connections that have been idle longest end as at their idle deadline, so a request that has come is still
-           answered, one for each client that can be accepted. What has been idle for less than REUSE_GRACE stays, and
-           so does everything that is not idle. Several listeners get room in turn.
+           answered, one at a time for each listener. What has been idle for less than REUSE_GRACE stays, and so does
+           everything that is not idle. Several listeners get room in turn.
 Cost       A comparison per accept, and one for each connection that ends. While clients wait, a scan of all connections
            every SCAN_PAUSE at most, which finds an eighth of them.
 """
@@ -88,8 +88,8 @@ class Capacity:
                 self._found.clear()
 
     async def wait(self, socket: stdlib.socket) -> None:
-        """Wait until there is room, or no client waits at the listening `socket` any more, or it was closed. Meanwhile
-        end idle connections."""
+        """Wait until there is room. Meanwhile end idle connections, and return as well if it is seen, at the next look,
+        that no client waits at the listening `socket` any more, or that it was closed."""
         room = Event()
         self._waiting.append(room)
         try:

@@ -26,7 +26,8 @@ from ..errors import StartupError
 # what fails without a descriptor in their making names no limit; libuv even aborts the process
 LEAST: Final = 32
 
-# descriptors that are kept from clients, a tenth within these bounds: for the application, the admin page and the logs
+# descriptors that are kept from clients, a tenth within these bounds, but half at most: for the application, the admin
+# page and the logs
 _LEAST_KEPT: Final = 16
 _MOST_KEPT: Final = 500
 
