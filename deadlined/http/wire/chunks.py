@@ -15,13 +15,12 @@ from typing import Final
 from ..errors import BadRequest
 from ..state import Reason
 from ..timeouts import Limits
+from .digits import LARGEST
 from .grammar import DATA, DATA_CR, END, EXTENSION, FIELD_NAME, LINE, NEXT, REFUSED, SIZE, SIZE_START, describe
 from .request_writer import LAST_CHUNK
 
 # hexadecimal digits of a chunk's size, leading zeros included: as many as 2**63 - 1 needs
 _SIZE_DIGITS: Final = 16
-# the largest size of anything, so that it is a signed 64-bit number to every reader
-LARGEST: Final = 2**63 - 1
 
 _LETTER: Final = 0x41
 

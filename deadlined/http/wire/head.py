@@ -17,7 +17,7 @@ from typing import Final
 from ..errors import BadRequest
 from ..state import Reason
 from ..timeouts import Limits
-from .chunks import LARGEST
+from .digits import LARGEST, length_of
 from .grammar import METHOD_START, advance
 from .remembered import remember
 from .target import is_authority, parse_target
@@ -34,9 +34,6 @@ _hosts: Final[dict[bytes, bool]] = {}
 # characters of a method; the longest that is registered has 17 (UPDATEREDIRECTREF, RFC 4437), and others make up longer
 # ones
 LONGEST_METHOD: Final = 64
-
-# digits of a Content-Length, leading zeros included
-_LENGTH_DIGITS: Final = 20
 
 _SLASH: Final = 0x2F
 # compiled code looks for a number much faster than for a byte string of length 1
@@ -217,9 +214,9 @@ def _check_host(host: bytes | None, modern: bool) -> None:
 
 
 def _number(length: bytes) -> int:
-    if not length.isdigit() or len(length) > _LENGTH_DIGITS:
+    number = length_of(length)
+    if number < 0:
         raise BadRequest(400, "Content-Length is not a number")
-    number = int(length)
     if number > LARGEST:
         raise BadRequest(400, "Content-Length is too large for any body")
     return number

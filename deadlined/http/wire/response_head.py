@@ -16,8 +16,7 @@ from typing import Final
 
 from ..errors import BadRequest, BadResponse
 from ..timeouts import Limits
-from .chunks import LARGEST
-from .digits import digits_of
+from .digits import LARGEST, length_of
 from .field_lines import AFTER_FIELDS, NO_FIELDS, FieldLines
 from .grammar import FIELD_NAME, NEXT, advance
 from .remembered import remember
@@ -31,9 +30,6 @@ STATUS_END: Final = 12
 # the state of the grammar there: what follows is text up to CRLF, as after the colon of a field
 _COLON: Final = 0x3A
 PHRASE: Final = NEXT[256 * FIELD_NAME + _COLON]
-
-# digits of a Content-Length, leading zeros included
-_LENGTH_DIGITS: Final = 20
 
 _CONNECTION: Final = b"connection"
 _LENGTH: Final = b"content-length"
@@ -190,7 +186,7 @@ def _check_encoding(encoding: bytes, length: bytes | None, modern: bool) -> None
 
 
 def _number(length: bytes) -> int:
-    number = -1 if not length or len(length) > _LENGTH_DIGITS else digits_of(length)
+    number = length_of(length)
     if not 0 <= number <= LARGEST:
         raise BadResponse("Content-Length is not a number, or too large for any body")
     return number

@@ -16,7 +16,8 @@ from typing import Final
 
 from ..errors import BadRequest, BadResponse, TruncatedResponse
 from ..timeouts import INF, Limits
-from .chunks import LARGEST, ChunkDecoder
+from .chunks import ChunkDecoder
+from .digits import LARGEST
 from .response_head import EXAMPLE, PHRASE, STATUS_END, Response, advance_head, check_beginning, read_head
 
 _EMPTY_LINE: Final = b"\r\n\r\n"
