@@ -17,8 +17,7 @@ from .state import Phase, Reason, Refusal
 from .survey import Survey
 from .timeouts import Limits, Timeouts
 from .tls_facts import TlsFacts
-from .websocket import WebSocket
-from .websocket_opening import open_frames
+from .websocket import WebSocket, open_frames
 from .wire import (
     LAST_CHUNK,
     PARSERS,

@@ -1,5 +1,4 @@
-"""The messages of a websocket that wait for its handler, the tasks that wait for messages, and the message that has not
-come whole."""
+"""The messages of a websocket that wait for its handler, and the tasks of the handler that wait for messages."""
 
 from __future__ import annotations
 
@@ -9,8 +8,6 @@ from typing import Final
 
 from ..runtime import Host, Waiter
 from .ending import EndingExchange
-from .policy import body_deadline
-from .timeouts import INF, Timeouts
 
 # messages, and their bytes, that may wait: beyond, the peer is not read
 _MOST_MESSAGES: Final = 64
@@ -74,37 +71,3 @@ class Inbox:
         receivers, self._receivers = self._receivers, []
         for waiter in receivers:
             waiter.wake(0.0)
-
-
-class Incomplete:
-    """The message of which the end has not come, if there is one: since when it comes, and how much has come."""
-
-    __slots__ = ("_began", "_received")
-
-    def __init__(self) -> None:
-        # when its first bytes came, INF if there is none; and bytes that have come since
-        self._began: float = INF
-        self._received: int = 0
-
-    def note(self, incomplete: bool, complete: bool, size: int, now: float) -> bool:
-        """Note that `size` bytes came at `now`: with them a message was complete, or one is incomplete, or both. Return
-        True if one begins with them."""
-        if not incomplete:
-            self._began = INF
-            return False
-        if self._began < INF and not complete:
-            self._received += size
-            return False
-        self._began = now
-        # of what came with the end of another message nobody knows how much is of this one
-        self._received = 0 if complete else size
-        return True
-
-    def begin_again(self, now: float) -> None:
-        """Count the time of the message from `now`: nothing was read before."""
-        if self._began < INF:
-            self._began = now
-
-    def deadline(self, timeouts: Timeouts) -> float:
-        """Return when more of it must have come; INF if there is none."""
-        return INF if self._began == INF else body_deadline(INF, self._began, self._received, timeouts)[0]

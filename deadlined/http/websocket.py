@@ -1,4 +1,5 @@
-"""One websocket as its handler sees it. `websocket_protocol.py` has what its connection sees."""
+"""One websocket as its handler sees it, from its opening handshake on. `websocket_protocol.py` has what its connection
+sees."""
 
 from __future__ import annotations
 
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 
 # large messages that are sent without letting other tasks run, if none has to wait
 _BUDGET: Final = 16
+
+
+def open_frames(exchange: Exchange) -> Frames:
+    """Return the frames of the websocket that the request of `exchange` asks for. Raise UpgradeRefused if it is not a
+    valid handshake, ImportError if the extra `websockets` is not installed."""
+    from .wire.frames import negotiate
+
+    return negotiate(exchange.request, exchange.limits, exchange.ws_compression)
 
 
 class WebSocket(WebSocketProtocol):

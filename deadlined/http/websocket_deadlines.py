@@ -1,11 +1,48 @@
-"""The deadlines of one websocket, and which of them is the nearest. Pure: times and bytes are arguments."""
+"""The deadlines of one websocket, and which of them is the nearest. Pure: times and bytes are arguments.
+
+They are those of a message that is incomplete, of the peer's answer to a ping or a close (`liveness.py`), and of the
+websocket itself.
+"""
 
 from __future__ import annotations
 
-from .inbox import Incomplete
 from .liveness import Liveness
-from .policy import RULES, Rule
+from .policy import RULES, Rule, body_deadline
 from .timeouts import INF, Timeouts
+
+
+class Incomplete:
+    """The message of which the end has not come, if there is one: since when it comes, and how much has come."""
+
+    __slots__ = ("_began", "_received")
+
+    def __init__(self) -> None:
+        # when its first bytes came, INF if there is none; and bytes that have come since
+        self._began: float = INF
+        self._received: int = 0
+
+    def note(self, incomplete: bool, complete: bool, size: int, now: float) -> bool:
+        """Note that `size` bytes came at `now`: with them a message was complete, or one is incomplete, or both. Return
+        True if one begins with them."""
+        if not incomplete:
+            self._began = INF
+            return False
+        if self._began < INF and not complete:
+            self._received += size
+            return False
+        self._began = now
+        # of what came with the end of another message nobody knows how much is of this one
+        self._received = 0 if complete else size
+        return True
+
+    def begin_again(self, now: float) -> None:
+        """Count the time of the message from `now`: nothing was read before."""
+        if self._began < INF:
+            self._began = now
+
+    def deadline(self, timeouts: Timeouts) -> float:
+        """Return when more of it must have come; INF if there is none."""
+        return INF if self._began == INF else body_deadline(INF, self._began, self._received, timeouts)[0]
 
 
 class Deadlines:

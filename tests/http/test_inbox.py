@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deadlined.http.inbox import Inbox, Incomplete
+from deadlined.http.inbox import Inbox
+from deadlined.http.websocket_deadlines import Incomplete
 from tests.support.http import only
 from tests.support.net import INF
 
