@@ -36,17 +36,20 @@ class AdmissionStatistics(Value):
 
 
 class QueuedExchange:
-    """A request that waits in the queue, until `deadline`. `event` is set when it is `decided`: the request has a
-    place, or a `refusal`. It is set and replaced when the deadline has been moved."""
+    """A request that waits in the queue, until `deadline`. `refusal`: why it got no place, None if it got one.
 
-    __slots__ = ("deadline", "decided", "event", "exchange", "refusal")
+    `event` wakes the task of the request. It is set once the request has left the queue. When the deadline is moved,
+    the event is set as well, and another one takes its place.
+    """
+
+    __slots__ = ("deadline", "event", "exchange", "refusal")
 
     def __init__(self, exchange: Exchange, deadline: float) -> None:
         self.exchange: Final = exchange
         self.deadline: float = deadline
         self.event: Event = Event()
-        self.decided: bool = False
-        self.refusal: Refusal | None = None
+        # so if nothing else happens until the deadline
+        self.refusal: Refusal | None = Refusal.QUEUE_TIMEOUT
 
 
 class Admission:
@@ -106,28 +109,26 @@ class Admission:
             return self._count(Refusal.QUEUE_FULL)
         queued = QueuedExchange(exchange, min(self._clock.now() + seconds, self._ends_at))
         self._waiting[queued] = None
-        returned = False
         try:
-            while not queued.decided and self._clock.now() < queued.deadline:
+            while queued in self._waiting and self._clock.now() < queued.deadline:
                 await queued.event.wait_until(queued.deadline)
-            returned = True
+        except BaseException:
+            # cancelled, perhaps in the moment in which it got a place
+            self.leave(exchange)
+            raise
         finally:
             self._waiting.pop(queued, None)
-            if not returned:
-                # it was cancelled, perhaps in the moment in which it got a place
-                self.leave(exchange)
-        refusal = queued.refusal if queued.decided else Refusal.QUEUE_TIMEOUT
-        return None if refusal is None else self._count(refusal)
+        return None if queued.refusal is None else self._count(queued.refusal)
 
     def _grant(self) -> None:
-        """Hand free places over to those who wait."""
+        """Hand free places over to the requests that wait, the first ones first."""
         while self._waiting and len(self._running) < self._limits.max_running:
             queued = next(iter(self._waiting))
             del self._waiting[queued]
-            queued.decided = True
             if queued.exchange.client_has_left:
                 queued.refusal = Refusal.CLIENT_LEFT
             else:
+                queued.refusal = None
                 self._running.add(queued.exchange)
             queued.event.set()
 
