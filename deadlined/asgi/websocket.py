@@ -44,7 +44,7 @@ def asks_for_websocket(exchange: Exchange) -> bool:
     request = exchange.request
     if not request.upgrade or request.method != "GET":
         return False
-    return b"websocket" in [token.strip() for token in request.upgrade.lower().split(b",")]
+    return request.offers(b"websocket")
 
 
 async def serve_websocket(app: App, scope: Scope, exchange: Exchange) -> None:

@@ -323,27 +323,38 @@ def negotiate(request: Request, limits: Limits, compression: bool) -> Frames:
     sizes = (_size(limits.max_message), _size(limits.max_frame))
     most = min(size for size in (*sizes, ENDLESS) if size is not None)
     protocol: Any = ServerProtocol(state=OPEN, extensions=factories, max_size=sizes, logger=_log)
-    headers = Headers()
-    for name, value in request.headers:
-        if name != b"upgrade":
-            headers[name.decode("ascii")] = value.decode("latin-1")
-    if b"websocket" in [token.strip() for token in request.upgrade.lower().split(b",")]:
-        # RFC 6455, 4.2.1: among others; the library wants it alone
-        headers["upgrade"] = "websocket"
+    headers = _handshake_headers(request)
     response = protocol.accept(Handshake(request.path_and_query.decode("ascii"), headers))
     if response.status_code != 101:
         protocol.parser.close()
         _forget_tracebacks(protocol.handshake_exc)
-        fields = [(b"sec-websocket-version", b"13")]
-        for key, text in response.headers.raw_items():
-            if key.lower() not in _FRAMING:
-                fields.append((key.lower().encode("ascii"), text.encode("latin-1")))
-        raise UpgradeRefused(response.status_code, fields, response.body)
+        raise _refused(response)
     offered = [
         part.strip() for text in headers.get_all("Sec-WebSocket-Protocol") for part in text.split(",") if part.strip()
     ]
     found = response.headers
     return Frames(protocol, found["Sec-WebSocket-Accept"], found.get("Sec-WebSocket-Extensions", ""), offered, most)
+
+
+def _handshake_headers(request: Request) -> Any:
+    """Return the fields of `request` as the protocol wants them: a websocket as the only protocol of Upgrade, which may
+    be one of several (RFC 6455, 4.2.1)."""
+    headers = Headers()
+    for name, value in request.headers:
+        if name != b"upgrade":
+            headers[name.decode("ascii")] = value.decode("latin-1")
+    if request.offers(b"websocket"):
+        headers["upgrade"] = "websocket"
+    return headers
+
+
+def _refused(response: Any) -> UpgradeRefused:
+    """Make the error of a handshake that the protocol answers with `response`."""
+    fields = [(b"sec-websocket-version", b"13")]
+    for key, text in response.headers.raw_items():
+        if key.lower() not in _FRAMING:
+            fields.append((key.lower().encode("ascii"), text.encode("latin-1")))
+    return UpgradeRefused(response.status_code, fields, response.body)
 
 
 def _frame(is_text: bool, data: bytes, compressed: bool = False) -> Any:

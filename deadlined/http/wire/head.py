@@ -111,6 +111,10 @@ class Request:
         """True if a body follows, which may be of length 0 if it comes in chunks."""
         return self.chunked or bool(self.content_length)
 
+    def offers(self, protocol: bytes) -> bool:
+        """Return True if `protocol`, in lower case, is one of those that the client would rather speak."""
+        return protocol in _tokens(self.upgrade)
+
 
 # Makes a Request of the bytes of one complete head, its empty line included, that passed `check_bytes`. Raises
 # BadRequest if it is malformed.
