@@ -16,7 +16,9 @@ import pytest
 
 from deadlined import Timer
 from deadlined.runtime import LOOPS, current_host, run
-from deadlined.service.process.stalls import Pulse, StallWatch, Step
+from deadlined.service.process.block_reports import BlockReports
+from deadlined.service.process.pulse import Pulse, Step
+from deadlined.service.process.stalls import StallWatch
 from tests.support.command import Starter, assert_one_line
 from tests.support.command import run as run_command
 from tests.support.on_loops import PATIENCE
@@ -202,31 +204,31 @@ def test_a_poll_that_was_heard_of_too_late_is_no_time_of_the_next_sleep() -> Non
     run("asyncio", main)
 
 
-def reported_by(watch: StallWatch) -> None:
+def reported_by(reports: BlockReports) -> None:
     """Let another thread report what this one does now."""
-    thread = threading.Thread(target=watch._report, args=(1.0,))
+    thread = threading.Thread(target=reports.report, args=(1.0,))
     thread.start()
     thread.join()
 
 
-def test_a_place_is_reported_once_and_two_places_not_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_is_reported_once_and_two_places_not_at_once() -> None:
     said: list[str] = []
 
     async def main() -> None:
-        watch = StallWatch(current_host(), math.inf, lambda _, **fields: said.append(fields["function"]))
+        reports = BlockReports(lambda _, **fields: said.append(fields["function"]), lambda *_: None)
 
         def other() -> None:
-            reported_by(watch)
+            reported_by(reports)
 
-        reported_by(watch)
-        reported_by(watch)
+        reported_by(reports)
+        reported_by(reports)
         other()
         assert said == ["reported_by"]
         # what is not logged again is counted
-        assert watch.count == 3
+        assert reports.count == 3
         # later
-        watch._quiet_until = -math.inf
-        reported_by(watch)
+        reports._quiet_until = -math.inf
+        reported_by(reports)
         assert said == ["reported_by"]
 
     run("trio", main)
@@ -237,14 +239,9 @@ def test_every_block_is_noted_also_one_that_is_not_logged_again() -> None:
     noted: list[tuple[str, str, str]] = []
 
     async def main() -> None:
-        watch = StallWatch(
-            current_host(),
-            math.inf,
-            lambda _, **fields: said.append(fields["stack"]),
-            lambda *block: noted.append(block),
-        )
-        reported_by(watch)
-        reported_by(watch)
+        reports = BlockReports(lambda _, **fields: said.append(fields["stack"]), lambda *block: noted.append(block))
+        reported_by(reports)
+        reported_by(reports)
 
     run("trio", main)
     (stack,) = said
@@ -256,13 +253,13 @@ def test_a_long_stack_is_cut_at_its_outer_end() -> None:
     said: list[str] = []
 
     async def main() -> None:
-        watch = StallWatch(current_host(), math.inf, lambda _, **fields: said.append(fields["stack"]))
+        reports = BlockReports(lambda _, **fields: said.append(fields["stack"]), lambda *_: None)
 
         def even(depth: int) -> None:
             if depth:
                 odd(depth - 1)
             else:
-                reported_by(watch)
+                reported_by(reports)
 
         def odd(depth: int) -> None:
             even(depth - 1)
