@@ -182,7 +182,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[ServeConfig]:
         configs.append(config)
         return 0
 
-    monkeypatch.setattr("deadlined.cli.serve", serve)
+    monkeypatch.setattr("deadlined.cli.outcome.serve", serve)
     return configs
 
 

@@ -573,7 +573,7 @@ def test_ctrl_c_before_the_service_handles_it_ends_the_command_in_silence(monkey
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("deadlined.cli.serve", interrupted)
+    monkeypatch.setattr("deadlined.cli.outcome.serve", interrupted)
     done = invoke("serve")
     assert (done.exit_code, done.output) == (130, "")
 

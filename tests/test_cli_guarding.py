@@ -27,7 +27,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> list[ServeConfig]:
         configs.append(config)
         return 4
 
-    monkeypatch.setattr("deadlined.cli.guarding.serve", serve)
+    monkeypatch.setattr("deadlined.cli.outcome.serve", serve)
     return configs
 
 
@@ -169,7 +169,7 @@ def test_a_failed_start_is_its_line_and_its_code(monkeypatch: pytest.MonkeyPatch
     def serve(config: ServeConfig, sources: object) -> int:
         raise StartupError("no place", 3)
 
-    monkeypatch.setattr("deadlined.cli.guarding.serve", serve)
+    monkeypatch.setattr("deadlined.cli.outcome.serve", serve)
     result = invoke(RUN, *UVICORN)
     assert (result.exit_code, result.stderr) == (3, "Error: no place\n")
 

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..service import ServeConfig
-from ..service.config import SERVE, Sources
+from ..service.config import SERVE
 from ..timers import COMPILED
 from .options import GroupedCommand, resolved, settings
 from .outcome import serve_and_exit
@@ -85,13 +84,6 @@ def main() -> None:
     """
 
 
-def serve(config: ServeConfig, sources: Sources | None = None) -> int:
-    """Do what `deadlined.service.serve` does."""
-    from ..service import serve as run
-
-    return run(config, sources)
-
-
 @main.command("serve", cls=GroupedCommand, short_help="Serve an ASGI application.")
 @settings(SERVE)
 @click.pass_context
@@ -120,7 +112,7 @@ def serve_command(context: click.Context, /, config: str | None, env_file: str |
 
     Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen, 4 the drain has cut a request.
     """
-    serve_and_exit(context, serve, resolved(SERVE, config, env_file, given))
+    serve_and_exit(context, resolved(SERVE, config, env_file, given))
 
 
 @main.command(

@@ -6,17 +6,9 @@ from typing import Any
 
 import click
 
-from ..service import ServeConfig
-from ..service.config import PROXY, RUN, Sources
+from ..service.config import PROXY, RUN
 from .options import GroupedCommand, resolved, settings
 from .outcome import serve_and_exit
-
-
-def serve(config: ServeConfig, sources: Sources | None = None) -> int:
-    """Do what `deadlined.service.serve` does."""
-    from ..service import serve as run
-
-    return run(config, sources)
 
 
 @click.command("proxy", cls=GroupedCommand, short_help="Guard servers that already run.")
@@ -48,7 +40,7 @@ def proxy_command(context: click.Context, /, config: str | None, env_file: str |
     Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen, 4 the drain has cut a request,
     or with --tcp a connection.
     """
-    serve_and_exit(context, serve, resolved(PROXY, config, env_file, given))
+    serve_and_exit(context, resolved(PROXY, config, env_file, given))
 
 
 @click.command(
@@ -84,4 +76,4 @@ def run_command(context: click.Context, /, config: str | None, env_file: str | N
 
     Exit codes: 0 drained, 1 failed, 2 wrong arguments or configuration, 3 cannot listen, 4 the drain has cut a request.
     """
-    serve_and_exit(context, serve, resolved(RUN, config, env_file, given))
+    serve_and_exit(context, resolved(RUN, config, env_file, given))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
 
-from ..service import ServeConfig, StartupError
-from ..service.config import Resolution, Sources
+from ..service import StartupError, serve
+from ..service.config import Resolution
 from ..service.log.style import Style, wants_colour
 from ..service.log.tracebacks import full
 
@@ -40,9 +40,7 @@ class Failure(click.ClickException):
         raise SystemExit(self._exit_code)
 
 
-def serve_and_exit(
-    context: click.Context, serve: Callable[[ServeConfig, Sources], int], resolution: Resolution
-) -> NoReturn:
+def serve_and_exit(context: click.Context, resolution: Resolution) -> NoReturn:
     """Serve with a configuration, and exit. Failure if the service cannot start."""
     try:
         context.exit(serve(resolution.config, resolution.sources))
