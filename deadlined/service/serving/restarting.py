@@ -16,65 +16,32 @@ Cost       Two processes that sleep.
 
 from __future__ import annotations
 
-import math
-import mmap
-import os
 import selectors
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from ..config import ServeConfig
-from ..errors import CUT, FAILED, WRONG_ARGUMENTS, StartupError
 from ..listening.listening import open_sockets
 from ..log.logs import Log
-from ..process.last_resort import MARGIN
 from ..process.notify import Notifier
-from ..process.parent_death import fork
 from ..process.signals import ALWAYS_STOP, STOPS, SignalPipe, StopSignals
 from ..process.waiting import at_once
 from .administered import bind_admin
-from .watching import CHANGED, LONGEST, watch
+from .restarted import ServingProcess, restarted
+from .watching import Watcher, directories_of
 
 if TYPE_CHECKING:
     from ..admin.address import AdminSockets
 
-# seconds that a serving process has to drain: a person waits for it
-DRAIN: Final = 2.0
-
-
-class ServingNotifier(Notifier):
-    """Tells the parent instead of a service manager that the serving process serves, by a byte that both see."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._served = mmap.mmap(-1, 1)
-
-    @property
-    def served(self) -> bool:
-        """True if the latest serving process has served."""
-        return self._served[0] != 0
-
-    def forget(self) -> None:
-        """Begin anew, for the next serving process."""
-        self._served[0] = 0
-
-    def ready(self, status: str) -> None:
-        self._served[0] = 1
-
 
 class Reloader:
     """The parent of the serving process. For the main thread of a process without other threads. `notifier`: tells the
-    service manager what the parent does, `serving` the parent what its serving process does. `admin`: in a serving
-    process the sockets of the admin listener, if there is one, whose file is the parent's.
+    service manager what the parent does. `serving`: the serving process. `admin`: in a serving process the sockets of
+    the admin listener, if there is one; their file is the parent's.
 
     StartupError if it cannot listen, or watch.
     """
@@ -83,25 +50,20 @@ class Reloader:
         self._config = config
         self._log = log
         self._notifier = notifier
-        self.serving: Final = ServingNotifier()
-        self._directories = _directories(config)
+        self.serving: Final = ServingProcess(log)
+        directories = directories_of(config)
         self._sockets: list[socket.socket] = []
         self._unlinks: list[Callable[[], object]] = []
         self.admin: AdminSockets | None = None
         self._is_parent = True
         self._selector = selectors.DefaultSelector()
         self._signals = SignalPipe(_signals(), self._selector)
-        self._changes, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._watcher = 0
-        # the serving process, 0 if none runs, and when it is killed if it still runs then, `inf` for never
-        self._serving = 0
-        self._kill_at = math.inf
-        # start a serving process, once none runs
+        self._watcher = Watcher(directories)
+        # a serving process is to be started, once none runs
         self._wanted = False
         self._stopping = False
         self._stops = StopSignals()
-        # a later signal has killed the serving process
-        self._was_cut = False
+        # of the service, if it stops now
         self._code = 0
 
     def run(self) -> ServeConfig | int:
@@ -110,15 +72,15 @@ class Reloader:
             self._open()
             self._signals.handle()
             self._start_watcher()
-            while not (self._stopping and not self._serving):
-                if self._wanted and not self._serving:
+            while self.serving.runs or not self._stopping:
+                if self._wanted and not self.serving.runs:
                     self._wanted = False
                     if (config := self._start()) is not None:
                         return config
                 self._wait()
             self._signals.ignore_stops()
         except BaseException:
-            self._kill(signal.SIGTERM)
+            self.serving.send(signal.SIGTERM)
             raise
         finally:
             if self._is_parent:
@@ -136,41 +98,30 @@ class Reloader:
             self.admin = replace(admin, unlink=None)
 
     def _start_watcher(self) -> None:
-        self._changes.setblocking(False)
-        self._selector.register(self._changes, selectors.EVENT_READ)
-        pid = _fork()
-        if not pid:
-            signal.set_wakeup_fd(-1)
-            for found in (*self._listening(), self._changes):
-                found.close()
-            watch(self._directories, self._theirs)
-        self._watcher = pid
-        self._theirs.close()
+        self._selector.register(self._watcher.messages, selectors.EVENT_READ)
+        self._watcher.start(self._listening())
 
     def _close(self) -> None:
         """End the watcher, remove the files of unix sockets, and close all."""
-        if self._watcher:
-            os.kill(self._watcher, signal.SIGKILL)
-            os.waitpid(self._watcher, 0)
+        self._watcher.end()
         for unlink in self._unlinks:
             unlink()
         self._signals.release()
         self._selector.close()
-        for found in (*self._listening(), self._changes, self._theirs):
+        for found in self._listening():
             found.close()
 
     def _listening(self) -> list[socket.socket]:
         return [*self._sockets, *(self.admin.sockets if self.admin else ())]
 
     def _start(self) -> ServeConfig | None:
-        """Fork a serving process. Returns its configuration there, None in the parent."""
-        self.serving.forget()
+        """Fork a serving process. Return its configuration there, None in the parent."""
         before = self._signals.block()
-        self._serving = _fork()
-        if not self._serving:
+        in_parent = self.serving.start()
+        if not in_parent:
             self._release()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return self._config_of_serving() if not self._serving else None
+        return None if in_parent else restarted(self._config, self._sockets)
 
     def _release(self) -> None:
         """Give up what is the parent's, in a serving process."""
@@ -179,28 +130,18 @@ class Reloader:
         # a shell starts its background jobs with SIGINT ignored, and this process is none
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self._selector.close()
-        self._changes.close()
-
-    def _config_of_serving(self) -> ServeConfig:
-        """Return the configuration of a serving process: it listens on the sockets that it has inherited."""
-        # a file that is changed twice in a second would be taken from the cache
-        sys.dont_write_bytecode = True
-        timeouts = self._config.timeouts
-        places = tuple(f"fd://{found.detach()}" for found in self._sockets)
-        return msgspec.structs.replace(
-            self._config, bind=places, timeouts=replace(timeouts, drain=min(timeouts.drain, DRAIN))
-        )
+        self._watcher.release()
 
     def _wait(self) -> None:
         """Sleep until files change, the serving process ends or is to be killed, a signal comes, or the service manager
         is to be told."""
-        seconds = min(self._notifier.attend(), self._kill_at - time.monotonic())
+        seconds = min(self._notifier.attend(), self.serving.kill_at - time.monotonic())
         for key, _ in self._selector.select(at_once(seconds)):
-            if key.fileobj is self._changes:
-                self._changed(self._changes.recv(LONGEST))
+            if key.fileobj is self._watcher.messages:
+                self._changed(self._watcher.receive())
             else:
                 self._read_signals(time.monotonic())
-        self._kill_overdue()
+        self.serving.kill_overdue()
 
     def _read_signals(self, now: float) -> None:
         for number in self._signals.read():
@@ -209,44 +150,25 @@ class Reloader:
         # after them: a Ctrl-C reaches the serving process, too, which may have ended by it
         self._reap()
 
-    def _changed(self, message: bytes) -> None:
-        """Begin the next serving process. The first message says that files are watched, and names none."""
-        if message[:1] != CHANGED:
-            why = message[1:].decode(errors="replace") or "the process that watches has ended"
-            raise StartupError(f"--reload: files cannot be watched: {why}", FAILED)
+    def _changed(self, files: list[str]) -> None:
+        """Begin the next serving process; the first one, without `files`, when they are watched."""
         if self._stopping:
             return
         self._wanted = True
-        if names := os.fsdecode(message[1:]):
-            self._log("reloading", changed=names.splitlines())
-            self._drain()
+        if files:
+            self._log("reloading", changed=files)
+            self.serving.drain()
         else:
             self._notifier.ready("listening, and restarting the application when a file changes")
 
     def _reap(self) -> None:
-        if not self._serving:
+        code = self.serving.reap()
+        if code is None:
             return
-        ended, status = os.waitpid(self._serving, os.WNOHANG)
-        if not ended:
-            return
-        self._serving, self._kill_at = 0, math.inf
-        code = os.waitstatus_to_exitcode(status)
-        self._code = self._exit_code(code)
+        self._code = self.serving.exit_code(code)
         if not self._wanted and not self._stopping:
             # it has said why
             self._log("the application has ended; waiting for a change", code=code)
-
-    def _exit_code(self, code: int) -> int:
-        """Return the exit code of a service that stops, and whose serving process has ended with `code`."""
-        if code >= 0:
-            return code
-        # it may have been ended by the signal that ends this process
-        if -code in STOPS:
-            return 0
-        if not self._was_cut:
-            return FAILED
-        # one that has not served yet has cut nothing
-        return CUT if self.serving.served else 0
 
     def _stop(self, number: signal.Signals, now: float) -> None:
         """End the serving process, and at a later signal kill it."""
@@ -257,29 +179,11 @@ class Reloader:
         self._log("stopping", signal=number.name)
         self._notifier.stopping(f"{number.name}: the serving process drains")
         if cuts:
-            self._was_cut = True
-            self._kill(signal.SIGKILL)
+            self.serving.cut()
             return
         self._stopping = True
         self._code = 0
-        self._drain()
-
-    def _drain(self) -> None:
-        """Have the serving process drain. Its own watchdog ends it one MARGIN after the drain."""
-        if self._serving:
-            self._kill(signal.SIGTERM)
-            self._kill_at = min(self._kill_at, time.monotonic() + DRAIN + 2 * MARGIN)
-
-    def _kill_overdue(self) -> None:
-        if time.monotonic() >= self._kill_at:
-            self._kill_at = math.inf
-            self._log("the application did not end in time: killed", level="error", pid=self._serving)
-            self._kill(signal.SIGKILL)
-
-    def _kill(self, number: signal.Signals) -> None:
-        # a process keeps its pid until it is reaped
-        if self._serving:
-            os.kill(self._serving, number)
+        self.serving.drain()
 
 
 def _signals() -> list[signal.Signals]:
@@ -287,22 +191,3 @@ def _signals() -> list[signal.Signals]:
     what it starts."""
     ignores_hangups = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [*ALWAYS_STOP, signal.SIGCHLD, *([] if ignores_hangups else [signal.SIGHUP])]
-
-
-def _directories(config: ServeConfig) -> list[str]:
-    """Return what to watch. StartupError if it is not there, or watchfiles is not."""
-    if find_spec("watchfiles") is None:
-        hint = "pip install 'deadlined[reload]'"
-        raise StartupError(f"--reload: watchfiles is not installed; {hint}", WRONG_ARGUMENTS)
-    directories = list(config.reload_dir) or [config.app_dir or "."]
-    for directory in directories:
-        if not Path(directory).is_dir():
-            raise StartupError(f"--reload-dir {directory}: there is no such directory", WRONG_ARGUMENTS)
-    return directories
-
-
-def _fork() -> int:
-    try:
-        return fork()
-    except OSError as error:
-        raise StartupError(f"--reload: cannot start a process: {error.strerror}", FAILED) from None

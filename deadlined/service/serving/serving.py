@@ -93,7 +93,7 @@ def _role(configuration: Configuration, log: Log, alone: _Role) -> _Role | int:
         if isinstance(reloaded, int):
             return reloaded
         configuration.config = reloaded
-        return _Role(reloader.serving, inherited=reloader.admin, supervised=True)
+        return _Role(reloader.serving.notifier, inherited=reloader.admin, supervised=True)
     return alone
 
 

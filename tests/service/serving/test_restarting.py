@@ -133,12 +133,13 @@ def reloading(directory: Path) -> ServeConfig:
 def test_a_process_that_ends_by_the_same_signal_keeps_its_exit_code(tmp_path: Path) -> None:
     told: list[str] = []
     reloader = Reloader(reloading(tmp_path), lambda event, **_: told.append(event), Notifier())
-    with reloader._changes, reloader._theirs, reloader._selector, ExitStack() as stack:
+    with reloader._selector, ExitStack() as stack:
+        stack.callback(reloader._watcher.release)
         stack.callback(reloader._signals.release)
         reloader._signals.handle()
         # it had to cut requests, and has ended before its parent noticed the signal
-        reloader._serving = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 4"], {})
-        os.waitid(os.P_PID, reloader._serving, os.WEXITED | os.WNOWAIT)
+        reloader.serving._pid = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 4"], {})
+        os.waitid(os.P_PID, reloader.serving._pid, os.WEXITED | os.WNOWAIT)
         os.kill(os.getpid(), signal.SIGINT)
         reloader._wait()
     assert (told, reloader._code) == (["stopping"], 4)
@@ -148,7 +149,8 @@ def test_a_signal_of_the_same_stop_kills_nothing(tmp_path: Path) -> None:
     told: list[tuple[str, object]] = []
     reloader = Reloader(reloading(tmp_path), lambda event, **fields: told.append((event, fields["signal"])), Notifier())
     reloader._signals.release()
-    with reloader._changes, reloader._theirs, reloader._selector:
+    reloader._watcher.release()
+    with reloader._selector:
         for number, now in ((signal.SIGINT, 50.0), (signal.SIGTERM, 50.0), (signal.SIGTERM, 50.05)):
             reloader._stop(number, now)
     assert told == [("stopping", "SIGINT")]
@@ -252,8 +254,8 @@ async def app(scope, receive, send):
 def test_one_that_is_busy_in_c_code_is_killed_after_its_time(file: Path, tmp_path: Path) -> None:
     file.write_text(BUSY)
     impatient = (
-        "from deadlined.service.serving import restarting\n"
-        "restarting.DRAIN = restarting.MARGIN = 0.1\n"
+        "from deadlined.service.serving import restarted\n"
+        "restarted.DRAIN = restarted.MARGIN = 0.1\n"
         "from deadlined.__main__ import run\nrun()\n"
     )
     command = [COMMAND[0], "-c", impatient, "serve", "--port", "0"]
