@@ -45,12 +45,15 @@ class AdminProcess(Overseer):
     """Keeps a process that serves `sockets`: it calls `serve(socket)`, where `socket` is its end of the connection with
     the supervisor, and ends when that returns."""
 
+    # from `begin` on
+    _controls: Controls
+
     def __init__(self, sockets: AdminSockets, serve: Callable[[stdlib.socket], None], log: Log) -> None:
         self._sockets = sockets
         self._serve = serve
         self._log = log
-        self._controls: Controls | None = None
-        self._hub: Hub | None = None
+        # `begin` says how many worker processes there should be
+        self._hub = Hub(0, self._status, self._publish, time.monotonic)
         self._channel: Channel | None = None
         # what it shows since a reload, b"" for that of the start
         self._config = b""
@@ -64,24 +67,24 @@ class AdminProcess(Overseer):
 
     def begin(self, controls: Controls) -> None:
         self._controls = controls
-        self._hub = Hub(controls.wanted, self._status, self._publish, time.monotonic)
+        self._hub.want(controls.wanted)
         self._start()
 
     def joined(self, pid: int, number: int, send: Send) -> None:
-        self._needed_hub.joined(pid, number, send)
+        self._hub.joined(pid, number, send)
 
     def is_ready(self, pid: int) -> None:
-        self._needed_hub.is_ready(pid)
+        self._hub.is_ready(pid)
         self._note_completeness()
 
     def is_silent(self, pid: int, silent: bool) -> None:
-        self._needed_hub.is_silent(pid, silent)
+        self._hub.is_silent(pid, silent)
 
     def leaves(self, pid: int) -> None:
-        self._needed_hub.leaves(pid)
+        self._hub.leaves(pid)
 
     def want(self, number: int) -> None:
-        self._needed_hub.want(number)
+        self._hub.want(number)
         # those that serve may be enough now
         self._note_completeness()
 
@@ -90,16 +93,16 @@ class AdminProcess(Overseer):
         self._send_config()
 
     def told(self, pid: int, answer: bytes) -> None:
-        self._needed_hub.told(pid, answer)
+        self._hub.told(pid, answer)
 
     def left(self, pid: int) -> None:
-        self._needed_hub.left(pid)
+        self._hub.left(pid)
 
     def until(self) -> float:
-        return min(self._needed_hub.until(), math.inf if self._pid else self._start_at)
+        return min(self._hub.until(), math.inf if self._pid else self._start_at)
 
     def tick(self) -> None:
-        self._needed_hub.tick()
+        self._hub.tick()
         self._reap()
         if not self._pid and time.monotonic() >= self._start_at:
             self._start()
@@ -147,7 +150,7 @@ class AdminProcess(Overseer):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self._pid = pid
-        self._channel = Channel(ours, self._needed_controls.selector, self._deliver)
+        self._channel = Channel(ours, self._controls.selector, self._deliver)
         self._send_config()
 
     def _send_config(self) -> None:
@@ -158,7 +161,7 @@ class AdminProcess(Overseer):
         """Serve in the forked process, and end it. The stack below is the supervisor's: never return there."""
         code = 1
         try:
-            self._needed_controls.release()
+            self._controls.release()
             for number in _IGNORED:
                 signal.signal(number, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -183,7 +186,7 @@ class AdminProcess(Overseer):
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-            if not self._needed_controls.stopping():
+            if not self._controls.stopping():
                 code = os.waitstatus_to_exitcode(status)
                 self._log("admin process ended", level="warning", pid=ended, code=code, replaced_in=_PAUSE)
 
@@ -194,32 +197,22 @@ class AdminProcess(Overseer):
             return
         question = msgspec.json.decode(payload, type=Question)
         if question.what == "drain":
-            self._needed_controls.stop("POST /drain")
+            self._controls.stop("POST /drain")
             question = msgspec.structs.replace(question, what="status")
         reloaded = None
         if question.what == "reload":
-            reloaded = self._needed_controls.reload("POST /reload")
+            reloaded = self._controls.reload("POST /reload")
             question = msgspec.structs.replace(question, what="status")
-        self._needed_hub.ask(question, reloaded)
+        self._hub.ask(question, reloaded)
 
     def _publish(self, picture: bytes) -> None:
         if self._channel is not None:
             self._channel.send(TELL, picture)
 
     def _note_completeness(self) -> None:
-        self._complete = self._complete or self._needed_hub.all_ready
+        self._complete = self._complete or self._hub.all_ready
 
     def _status(self) -> Status:
-        if self._needed_controls.stopping():
+        if self._controls.stopping():
             return "draining"
         return "ready" if self._complete else "starting"
-
-    @property
-    def _needed_hub(self) -> Hub:
-        assert self._hub is not None, "begin() was not called"
-        return self._hub
-
-    @property
-    def _needed_controls(self) -> Controls:
-        assert self._controls is not None, "begin() was not called"
-        return self._controls
