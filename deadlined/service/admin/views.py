@@ -10,7 +10,13 @@ import msgspec
 from ...http import Phase
 from .picture import MOST_SHOWN, Connection, Counters, Picture, Question, SortKey, State, Status, sums
 
-_SORTS = ("id", "age", "left", "requests")
+# by what connections can be sorted
+_KEYS: Mapping[SortKey, Callable[[Connection], float]] = {
+    "id": lambda one: one.id,
+    "age": lambda one: one.age,
+    "left": lambda one: float("inf") if one.left is None else one.left,
+    "requests": lambda one: one.requests,
+}
 
 
 class Connections(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,10 +88,10 @@ def _phase(value: str | None) -> str | None:
 
 
 def _sort(value: str) -> SortKey:
-    for key in SortKey.__args__:  # type: ignore[attr-defined]
+    for key in _KEYS:
         if key == value:
-            return key  # type: ignore[no-any-return]
-    raise ValueError(f"sort must be one of {', '.join(_SORTS)}, with - before it for the opposite order")
+            return key
+    raise ValueError(f"sort must be one of {', '.join(_KEYS)}, with - before it for the opposite order")
 
 
 def _limit(value: str) -> int:
@@ -105,14 +111,6 @@ def connections_of(picture: Picture, question: Question) -> Connections:
         matching=sum(answer.matching for answer in answers),
         connections=found[: question.limit],
     )
-
-
-_KEYS: Mapping[str, Callable[[Connection], float]] = {
-    "id": lambda one: one.id,
-    "age": lambda one: one.age,
-    "left": lambda one: float("inf") if one.left is None else one.left,
-    "requests": lambda one: one.requests,
-}
 
 
 def statistics_of(picture: Picture) -> Statistics:

@@ -11,6 +11,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -136,19 +137,12 @@ class Plain(Kind):
         return self._convert(text, strict=False)
 
     def accept(self, value: Any) -> Any:
-        _refuse_number(value, self._is_text)
+        # strict: where a number is allowed, its text is not
+        _refuse_number(value, partial(self._convert, strict=True))
         return self._convert(value, strict=True)
 
     def toml(self, value: Any) -> str:
         return str(value) if isinstance(value, int) else quoted(value)
-
-    def _is_text(self, text: str) -> bool:
-        """Return True if `text`, and not the number that it may be, is a value."""
-        try:
-            msgspec.convert(text, self._type)
-        except msgspec.ValidationError:
-            return False
-        return True
 
     def _convert(self, value: Any, *, strict: bool) -> Any:
         try:
@@ -170,18 +164,10 @@ class Checked(Kind):
         return self._check(text)
 
     def accept(self, value: Any) -> str:
-        _refuse_number(value, self._is_text)
+        _refuse_number(value, self._check)
         if not isinstance(value, str):
             raise ValueError(f"{shown(value)} is not text: write {_article(self.name)}")
         return self._check(value)
-
-    def _is_text(self, text: str) -> bool:
-        """Return True if `text`, and not the number that it may be, is a value."""
-        try:
-            self._check(text)
-        except ValueError:
-            return False
-        return True
 
 
 class Words(Kind):
@@ -306,10 +292,16 @@ def _list(texts: Sequence[str]) -> str:
     return f"[{', '.join(map(quoted, texts))}]"
 
 
-def _refuse_number(value: Any, is_text: Callable[[str], bool]) -> None:
-    """Raise ValueError for a number of TOML whose text would be right."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and is_text(str(value)):
-        raise ValueError(f'{value} is a number: write the text "{value}"')
+def _refuse_number(value: Any, check: Callable[[str], object]) -> None:
+    """Raise ValueError for a number of TOML whose text would be right: `check` accepts it, and raises ValueError for
+    others."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return
+    try:
+        check(str(value))
+    except ValueError:
+        return
+    raise ValueError(f'{value} is a number: write the text "{value}"')
 
 
 def _article(name: str) -> str:
