@@ -8,7 +8,8 @@ from .conn import Conn
 from .datagram import PacketConn, open_udp
 from .dial import open_tcp_stream, open_tls_stream, open_unix_stream
 from .errors import BrokenResourceError, BusyResourceError, ClosedResourceError
-from .listen import open_tcp_listeners, open_unix_listener
+from .listen import open_tcp_listeners
+from .listen_unix import open_unix_listener
 from .listener import Listener
 from .serve import serve_tcp
 from .tls import TlsConn

@@ -15,7 +15,7 @@ import trio
 from trio.testing import MockClock
 
 from deadlined import open_unix_listener, open_unix_stream
-from deadlined.net.listen import listening_unix_socket
+from deadlined.net.listen_unix import listening_unix_socket
 from deadlined.net.sockets import longest_path
 from tests.support.net import fails_at_its_deadline, refuse_when_full
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...net.listen import bind, listening_unix_socket, sockets_for
+from ...net.listen import bind, sockets_for
+from ...net.listen_unix import listening_unix_socket
 from ...net.names import look_up_here
 from ..config.binds import UnixBind, needs_token, parse_admin
 from ..errors import WRONG_ARGUMENTS, StartupError

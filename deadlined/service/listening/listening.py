@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from ...net import Listener, open_tcp_listeners, open_unix_listener
-from ...net.listen import listening_sockets, listening_unix_socket
+from ...net.listen import listening_sockets
+from ...net.listen_unix import listening_unix_socket
 from ...net.sockets import listens
 from ..config import ServeConfig
 from ..config.binds import Bind, InheritedBind, TcpBind, UnixBind, parse_bind
