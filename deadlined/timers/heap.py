@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from .scheme import Scheme
+from .scheme import Scheme, unfile
 from .timer import INF, Timer
 
 
@@ -71,10 +71,7 @@ class Heap(Scheme):
     def sweep(self) -> int:
         stored = self._timers
         live = [timer for timer in stored if timer.when < INF]
-        for timer in stored:
-            if timer.when == INF:
-                timer.key = INF
-                timer.index = -1
+        unfile([timer for timer in stored if timer.when == INF])
         self._timers = live
         self._keys = [timer.key for timer in live]
         for index, timer in enumerate(live):
@@ -89,9 +86,7 @@ class Heap(Scheme):
         stored = self._timers
         self._timers = []
         self._keys = []
-        for timer in stored:
-            timer.key = INF
-            timer.index = -1
+        unfile(stored)
         return stored
 
     @abstractmethod

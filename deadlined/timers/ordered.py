@@ -14,7 +14,7 @@ A moved timer is found by its rank. `timer.order` is new by then, so `timer.inde
 
 from __future__ import annotations
 
-from .scheme import Scheme
+from .scheme import Scheme, unfile
 from .timer import INF, Timer
 
 
@@ -62,19 +62,14 @@ class SortedList(Scheme):
         stored = self._timers
         self._timers = [timer for timer in stored if timer.when < INF]
         self._keys = [timer.key for timer in self._timers]
-        for timer in stored:
-            if timer.when == INF:
-                timer.key = INF
-                timer.index = -1
+        unfile([timer for timer in stored if timer.when == INF])
         return len(stored) - len(self._timers)
 
     def clear(self) -> list[Timer]:
         stored = self._timers
         self._timers = []
         self._keys = []
-        for timer in stored:
-            timer.key = INF
-            timer.index = -1
+        unfile(stored)
         return stored
 
     def _search(self, key: float, order: int) -> int:

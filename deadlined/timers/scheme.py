@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from .timer import Timer
+from .timer import INF, Timer
 
 
 class Scheme:
@@ -71,3 +71,10 @@ class Scheme:
     @abstractmethod
     def clear(self) -> list[Timer]:
         """Take out and return everything stored, zombies included, in no particular order, as `remove_first` does."""
+
+
+def unfile(timers: list[Timer]) -> None:
+    """Mark timers that were taken out of a scheme without bags as stored nowhere."""
+    for timer in timers:
+        timer.key = INF
+        timer.index = -1

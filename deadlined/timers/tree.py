@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .scheme import Scheme
+from .scheme import Scheme, unfile
 from .timer import INF, Timer
 
 # Park and Miller's "minimal standard" generator (CACM 31(10), 1988). The shape of the tree needs no better one, and
@@ -91,8 +91,7 @@ class Tree(Scheme):
         zombies = [timer for timer in self._in_order() if timer.when == INF]
         for timer in zombies:
             self._delete(timer)
-            timer.key = INF
-            timer.index = -1
+        unfile(zombies)
         return len(zombies)
 
     def clear(self) -> list[Timer]:
@@ -100,9 +99,7 @@ class Tree(Scheme):
         self._root = None
         self._first = None
         self._size = 0
-        for timer in stored:
-            timer.key = INF
-            timer.index = -1
+        unfile(stored)
         return stored
 
     def _insert(self, node: Node) -> None:
