@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ..timers import Timer, Timers, next_tick
 from .handle import Ticket, TimerHandle, collect, home, taken
 from .process import here
-
-INF = math.inf
+from .sleep import INF, ThreadSleep
 
 _log = logging.getLogger("deadlined.threads")
 
@@ -61,19 +58,13 @@ class Bucket:
         """Start empty and without a thread: when made, and again in a forked child."""
         self.lock: threading.Lock = threading.Lock()
         self.thread: threading.Thread | None = None
-        # held, and released to wake the thread: that is atomic, while a Condition's `notify` needs the bucket's lock
-        self._asleep = threading.Lock()
-        self._asleep.acquire()
+        self.sleep: ThreadSleep = ThreadSleep(self.lock)
         # stopped, and still in the heap
         self._stopped: deque[tuple[TimerHandle, Ticket]] = deque()
         self._timers = Timers(self._queue)
         # Collected and not yet claimed, each with the generation that it was collected in. Timers, not handles: a
         # stopped timer refers to no object of the user, so it may be dropped under the lock.
         self._due: deque[tuple[Timer, int]] = deque()
-        self._state = State.NOT_STARTED
-        # the thread sleeps no longer than this, -inf while it is awake
-        self._sleeps_until = -INF
-        self._wakeups = 0
         self._fired = 0
         self._failed = 0
         self._worst_lateness = 0.0
@@ -140,7 +131,7 @@ class Bucket:
         elif not handle._ticket:
             # if the stop met a `take`, this bucket may not have been told of it
             self._stopped.append((handle, handle._ticket))
-            self._wake_up()
+            self.sleep.wake()
             return False
         elif timer.when <= now:
             # the tick after this one passed as well, during the calls before it: skip it
@@ -164,7 +155,7 @@ class Bucket:
                 self.lock.release()
             _forward(self, removed)
         else:
-            self._wake_up()
+            self.sleep.wake()
 
     def _remove_stopped(self) -> list[tuple[TimerHandle, Ticket]]:
         """Return what was removed; the caller must drop it without the lock, for it refers to users' objects."""
@@ -188,7 +179,7 @@ class Bucket:
         self._start_thread()
         when = time.monotonic() + delay
         pending = self.arm(handle, when, period)
-        self._wake(when)
+        self.sleep.wake_by(when)
         return pending
 
     def succeed(self, other: Bucket) -> None:
@@ -196,9 +187,9 @@ class Bucket:
         self._start_thread()
         if not other.closed:
             self.take(other)
-            other._wake_up()
+            other.sleep.wake()
             # for an earlier timer, or for one that is stopped
-            self._wake_up()
+            self.sleep.wake()
 
     def close(self) -> None:
         """Let the thread end, and drop the pending timers: now if the lock is free, else when the thread ends.
@@ -206,7 +197,7 @@ class Bucket:
         Without the lock. A finaliser may call this in the thread that holds the lock.
         """
         self.closed = True
-        self._wake_up()
+        self.sleep.wake()
         if self.lock.acquire(blocking=False):
             try:
                 # dropped without the lock: their arguments may have finalisers
@@ -252,35 +243,14 @@ class Bucket:
                 now = time.monotonic()
                 handle = self.due(now)
                 if handle is not None:
-                    self._state = State.RUNNING
                     return handle
-                until = self.wake_time()
-                self._state = State.SLEEPING if until < INF else State.PARKED
-                self._sleeps_until = until
-            self._sleep(until - now)
+                until = self.sleep.until = self.wake_time()
+            self.sleep.sleep(until - now)
 
     def _remove_stopped_soon(self) -> None:
         with self.lock:
             removed = self._remove_stopped()
         _forward(self, removed)
-
-    def _sleep(self, seconds: float) -> None:
-        """Sleep for `seconds`, or until a wake-up."""
-        self._asleep.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX) if seconds < INF else -1)
-        with self.lock:
-            self._sleeps_until = -INF
-            self._wakeups += 1
-
-    def _wake_up(self) -> None:
-        """Wake the thread, or let its next sleep end at once. With or without the lock."""
-        # it is awake or woken already
-        with suppress(RuntimeError):
-            self._asleep.release()
-
-    def _wake(self, when: float) -> None:
-        if when < self._sleeps_until:
-            self._sleeps_until = when
-            self._wake_up()
 
     def _start_thread(self) -> None:
         if self.closed:
@@ -292,15 +262,30 @@ class Bucket:
             thread = threading.Thread(target=self.run, name="deadlined timers", daemon=True)
             thread.start()
             self.thread = thread
-            self._state = State.RUNNING
+
+    # What it shows.
+
+    def _state(self) -> State:
+        if self.closed:
+            return State.CLOSED
+        if self.thread is None:
+            return State.NOT_STARTED
+        if self.sleep.until == -INF:
+            return State.RUNNING
+        return State.SLEEPING if self.sleep.until < INF else State.PARKED
 
     def statistics(self) -> BucketStatistics:
         """Return a snapshot of the counts. Without the lock."""
         with self.lock:
-            state = State.CLOSED if self.closed else self._state if self.thread is not None else State.NOT_STARTED
-            stored = len(self._timers) + len(self._due)
-            zombies, worst = self._timers.zombies, self._worst_lateness
-            return BucketStatistics(state, stored, zombies, self._wakeups, self._fired, self._failed, worst)
+            return BucketStatistics(
+                state=self._state(),
+                stored=len(self._timers) + len(self._due),
+                zombies=self._timers.zombies,
+                wakeups=self.sleep.wakeups,
+                fired=self._fired,
+                failed=self._failed,
+                worst_lateness=self._worst_lateness,
+            )
 
 
 def _forward(bucket: Bucket, removed: list[tuple[TimerHandle, Ticket]]) -> None:

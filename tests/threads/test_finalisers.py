@@ -185,6 +185,6 @@ def test_a_thread_that_was_woken_for_nothing_sleeps_again() -> None:
         handle = timers.after_func(HOUR, print)
         bucket = timers._buckets[0]
         for _ in range(10):
-            bucket._wake_up()
+            bucket.sleep.wake()
         done_calling(timers)
         assert handle.stop() is True
