@@ -93,5 +93,5 @@ def call_soon() -> Callable[..., None]:
 
 
 def cancelled_tasks() -> Callable[[], list[str]]:
-    """Return a function for other threads that names the tasks of this event loop which go on after a cancellation."""
+    """Return this event loop's `Host.cancelled_tasks`, for other threads."""
     return current_host().cancelled_tasks

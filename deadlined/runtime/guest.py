@@ -1,18 +1,21 @@
-"""Which event loop runs in a thread that has two.
+"""Which event loop the caller runs in, where trio and asyncio run in one thread.
 
 Facts      Trio can be a guest of asyncio or of another loop (`trio.lowlevel.start_guest_run`), or run in a task of
-           asyncio, and asyncio in a task of trio: `asyncio.run` in a function that is not async. Asyncio does not run
-           twice in a thread. Trio sets the name by which sniffio tells it while its tasks and instruments run. A loop
-           that begins installs its hooks for async generators, and puts those of the loop around it back at its end. A
-           guest's hooks stay, or its host's take their place. A guest runs in callbacks of its host, not in a task.
-Hazard     In a task of asyncio inside trio the name is trio's. A trap of trio's would end that task, and trio's whole
-           run: its own task would be scheduled while it runs. A forked child inherits the name, but not the run.
-Answer     Where both run, the hooks tell which of the two is inside of the other. If they are asyncio's and trio is a
-           guest, it is one of asyncio, until a task of asyncio asks: that runs inside of trio, and so do all others of
-           that run. A child removes the name.
-Cost       Where only one runs, the name and a look at asyncio's running loop. Trio's own `in_trio_task` costs more than
-           the rest of a sleep where no trio runs. A callback of asyncio inside of a guest that asks before any task
-           has is taken for trio's.
+           asyncio; and asyncio can run in a task of trio: `asyncio.run` in a function that is not async. Asyncio does
+           not run twice in a thread. A guest runs in callbacks of its host, not in a task.
+           Trio sets a name, from which sniffio knows it, while its tasks and instruments run. A loop that starts
+           installs its hooks for async generators, and puts those of the loop around it back at its end. Between a
+           guest and its host the hooks may be those of either.
+Hazard     In a task of asyncio inside trio, the name is trio's. If that task yielded a trap of trio's, it would end,
+           and trio's whole run with it: trio would schedule its own task while that runs. A forked child inherits the
+           name, but not the run.
+Answer     Where both run, the inner one's hooks are installed. If they are asyncio's, asyncio is inside of trio, unless
+           trio is a guest. Then trio is taken for a guest of asyncio until a task of asyncio asks. As a guest does not
+           run in tasks, asyncio is inside of trio then, for as long as this run of trio lasts. A child removes the
+           name.
+Cost       Where only one runs, a look at the name and at asyncio's running loop. Trio's own `in_trio_task` costs more
+           than the rest of a sleep where no trio runs. A callback of asyncio inside of a guest is taken for trio's if
+           it asks before any task has.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from typing import Any, Final
 from sniffio import thread_local
 from trio.lowlevel import RunVar, current_root_task
 
-# True once a task of asyncio has asked inside of this run of trio
+# True once a task of asyncio has asked during this run of trio: asyncio is inside of trio
 _is_around_asyncio: Final[RunVar[bool]] = RunVar("deadlined_is_around_asyncio", default=False)
 
 
@@ -41,8 +44,8 @@ def trio_runs() -> bool:
 
 
 def _is_guest_of(loop: Any) -> bool:
-    """Return True if the present run of trio is a guest of asyncio's running loop, which has put its hooks in the place
-    of trio's; False if it is around that loop."""
+    """Return True if the present run of trio is a guest of asyncio's running loop, whose hooks are installed; False if
+    it is around that loop."""
     if not _is_guest():
         return False
     if sys.modules["asyncio"].current_task(loop) is not None:
@@ -51,8 +54,8 @@ def _is_guest_of(loop: Any) -> bool:
 
 
 def _is_guest() -> bool:
-    """Return True if the present run of trio is a guest, or if trio has renamed the attributes, private to it, that
-    tell."""
+    """Return True if the present run of trio is a guest, and also if that cannot be told, because trio has renamed its
+    private attributes."""
     runner = getattr(current_root_task(), "_runner", None)
     return bool(getattr(runner, "is_guest", True))
 

@@ -105,15 +105,15 @@ class Group:
         raise NotImplementedError
 
     def cancel(self) -> None:
-        """Cancel all tasks of the group. The caller is one of them, or the block; from now on the block must wait for
-        nothing but their end."""
+        """Cancel all tasks of the group. Only in one of them or in the block, which must then wait for their end and
+        nothing else."""
         raise NotImplementedError
 
     def shield(self) -> None:
-        """Let no cancellation from around the block reach the block and the tasks of the group from now on.
+        """Keep cancellations from outside the block away from it and from the tasks of the group, from now on.
 
-        Trio cancels everything below a scope, at each wait. Asyncio cancels a task, once: there is nothing to hold
-        back, and the task of the block gets that cancellation, as it gets Ctrl-C on trio.
+        Only trio needs this: there a cancelled scope cancels every wait below it. On asyncio a cancellation is raised
+        once, in the task of the block. It still is, as Ctrl-C still is on trio.
         """
         raise NotImplementedError
 
@@ -139,9 +139,9 @@ class Host:
         self.poller: Final = poller
         self.clock: Final[Clock] = poller.clock
         self.kicks = 0
-        # the tasks that run in the loop and need the poller until they end
+        # how many tasks of the loop need the poller until they end
         self.holds = 0
-        # what modules above keep for each event loop, by names of their choice
+        # objects that modules above keep for each event loop; a module chooses its key
         self.locals: Final[dict[str, Any]] = {}
 
     def runs_here(self) -> bool:
@@ -167,7 +167,7 @@ class Host:
 
     def set_timer(self, timer: Timer, when: float) -> bool:
         """Arm `timer` for `when`, absolute seconds, or stop it for `inf`. Its callback runs in the pump. True if it was
-        pending. RuntimeError, unless it stops the timer, after the end of the host."""
+        pending. After the end of the host a timer can only be stopped: RuntimeError for any other `when`."""
         return self.poller.set_timer(timer, when)
 
     def statistics(self) -> RuntimeStatistics:
@@ -199,8 +199,8 @@ class Host:
         raise NotImplementedError
 
     def sleep_until(self, when: float) -> Awaitable[None]:
-        """Return an awaitable that sleeps until `when`, absolute seconds, which is not over, and never ends early;
-        `inf` sleeps until cancelled. A checkpoint."""
+        """Return an awaitable that sleeps until `when`, absolute seconds, a time to come, and never ends early; `inf`
+        sleeps until cancelled. A checkpoint."""
         return _sleep(self, when)
 
     def group(self) -> Group:
@@ -216,23 +216,26 @@ class Host:
         raise NotImplementedError
 
     def cancelled_tasks(self) -> list[str]:
-        """Name the tasks that were cancelled and go on; for the end of a run, which trio does not begin before they
-        have ended. May be called in any thread."""
+        """Return the names of the tasks that were cancelled and have not ended. The end of an asyncio loop waits for
+        them; on trio, whose run ends after them, there are none. May be called in any thread."""
         return []
 
     def end_child_on_return(self) -> None:
-        """End this process, a forked child, once it comes back into the event loop, and before it waits for events
+        """End this process, a forked child, if it returns into the event loop of its parent, before it waits for events
         there. Call it in the child, in any thread."""
         raise NotImplementedError
 
     def in_thread(self, function: Callable[[], ResultT]) -> Awaitable[ResultT]:
-        """Return an awaitable that calls `function()` in a thread, and returns or raises what it does. A cancellation
-        abandons the call: it goes on, or is never begun, and what comes of it is lost. The threads are the host's own:
-        calls that hang hold up others here, but neither look-ups of names nor what the program has threads for."""
+        """Return an awaitable that calls `function()` in a thread, and returns or raises what the function does.
+
+        A cancellation abandons the call: if it has begun it goes on, else it never begins, and its result is lost. The
+        host has threads of its own for these calls, so that calls that hang hold up neither look-ups of names nor the
+        program's own threads.
+        """
         raise NotImplementedError
 
     async def getaddrinfo(self, host: bytes | str | None, port: int, kind: int, flags: int) -> list[Any]:
-        """Do what `socket.getaddrinfo` does for a type of socket, without blocking. A cancellation abandons the
+        """Do what `socket.getaddrinfo` does for sockets of type `kind`, without blocking. A cancellation abandons the
         look-up."""
         raise NotImplementedError
 

@@ -25,8 +25,8 @@ class ContainedTask:
         raise NotImplementedError
 
     def cancel(self) -> None:
-        """Cancel the task, and the tasks of groups that were left open in it. On asyncio a few steps later, when tasks
-        that the foreign code has started have begun, and not if the owner puts it off then (`ContainedTasks.new`)."""
+        """Cancel the task, and the tasks of groups that were left open in it. On asyncio this takes a few steps, in
+        which tasks begin that the foreign code has started, and the owner may prevent it (`ContainedTasks.new`)."""
         raise NotImplementedError
 
     def entered(self) -> None:
@@ -43,8 +43,8 @@ class ContainedTask:
         raise NotImplementedError
 
     def call_in_context(self, function: Callable[[], object]) -> None:
-        """Call `function()` in the context in which `run` has run foreign code last; in the caller's if it has run none
-        since it was parked. Also in `ended`."""
+        """Call `function()` in the context in which `run` has run foreign code last; in the caller's if there was none
+        since the task was parked. May be called in `ended`."""
         raise NotImplementedError
 
     @property
@@ -59,18 +59,18 @@ class ContainedTask:
 
     @property
     def cancels_caller(self) -> bool:
-        """True if `cancel` reaches the calling task, which is this one or one that foreign code has started in it: on
-        trio its nurseries see to that. On asyncio another task is cancelled only if the foreign code does it."""
+        """True if `cancel` reaches the calling task, which is this one or one that foreign code has started in it. On
+        trio it reaches both, by their nurseries; on asyncio only this one, unless the foreign code passes it on."""
         raise NotImplementedError
 
     def close_generators(self) -> Awaitable[None] | None:
-        """Return an awaitable that closes the async generators which foreign code has abandoned, None if there are
-        none that the task must close itself."""
+        """Return an awaitable that closes the async generators which foreign code has abandoned. None if the task need
+        not close any."""
         raise NotImplementedError
 
     def check(self) -> bool:
-        """Return True if foreign code, which has returned, has left nothing open in the task. Otherwise cancel what
-        it has left; the task must then end."""
+        """Return True if the task can go on after foreign code that has returned: nothing was left open in it.
+        Otherwise cancel what was left, and return False; the task must then end."""
         raise NotImplementedError
 
     def watch(self) -> None:
@@ -115,14 +115,18 @@ class ContainedTasks:
     ) -> ContainedTask:
         """Make a task, to be started with `start`.
 
-        `body()` is its coroutine. `before_suspend()` is called when the task suspends: before each suspension if
-        `parks`, else once for each `ContainedTask.watch`, soon after the suspension. `ended(failure)` is called once
-        the task has ended, with its exception, or None if it has returned or was cancelled; not for tasks that end with
-        the block. On asyncio foreign code may cancel the task, or raise the CancelledError of something else: then that
-        is the exception. `put_off()` is called on asyncio just before a cancellation. It returns True to prevent it,
-        because the foreign code has been told to end, by `put_off` itself or before. The owner must then call `cancel`
-        again; the end of the block cancels the task a second later than others. None of these must raise. What `ended`
-        sets in context variables no task finds.
+        The functions are the owner's, and must not raise:
+
+        `body()`            the coroutine of the task.
+        `before_suspend()`  called when the task suspends: before each suspension if `parks`, else once for each
+                            `ContainedTask.watch`, soon after the suspension.
+        `ended(failure)`    called once, when the task has ended, unless it ends with the block. `failure` is its
+                            exception; None if it has returned, or was cancelled by `cancel`. On asyncio it is a
+                            CancelledError if foreign code has cancelled the task or raised one. Context variables that
+                            `ended` sets are seen by no task.
+        `put_off()`         called on asyncio just before `cancel` takes effect. True prevents that, because the foreign
+                            code was told to end: the owner must call `cancel` again later. The end of the block then
+                            cancels the task a second later than others.
         """
         raise NotImplementedError
 
@@ -133,5 +137,5 @@ class ContainedTasks:
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call `function()`, which must not raise, in a later step of the event loop; if `parks`, at the end of this
-        turn, unless the block ends. What it sets in context variables no task finds."""
+        turn, unless the block ends. Context variables that it sets are seen by no task."""
         raise NotImplementedError

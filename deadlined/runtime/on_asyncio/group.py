@@ -29,18 +29,19 @@ class AsyncioGroup(Group):
             await self._group.__aexit__(kind, error, traceback)
             passed = error
         except BaseExceptionGroup as failures:
-            # the frame that raises it keeps it before Python 3.13, and a cancellation that came meanwhile
+            # Before Python 3.13 the frame of asyncio that raises it refers to it, and to a cancellation that came
+            # meanwhile: a cycle
             _clear_last_frame(failures)
             failures.__context__ = None
             raise failures.with_traceback(None) from None
         except asyncio.CancelledError as cancelled:
-            # without asyncio's own frames, which keep it; those of the block show where that has waited
+            # asyncio's frames refer to it, and are left out; those of the block show where it was cancelled
             raise cancelled.with_traceback(traceback if cancelled is error else None) from None
         finally:
             # an error that passes refers to this frame
             error = traceback = None
         if passed is not None:
-            # here, because a compiled caller that was suspended in this call has lost the error of its block
+            # not left to the caller: if that is compiled, it has lost the error while it was suspended here
             try:
                 raise passed
             finally:
