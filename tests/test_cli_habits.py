@@ -55,6 +55,7 @@ from tests.support.invoked import invoke
         (["--chdir", "/srv"], "there is no --chdir: change the directory before the command"),
         (["--no-use-colors"], "there is no --no-use-colors: FORCE_COLOR=1 and NO_COLOR=1 in the environment switch"),
         (["--http1-header-read-timeout", "30000"], "there is no --http1-header-read-timeout: here it is --read-header"),
+        (["--read-timeout", "10"], "there is no --read-timeout: a head has the time of --read-header, and a body"),
         (["--http2-max-frame-size", "9"], "there is no --http2-max-frame-size: HTTP/1.1 is served"),
         (["--no-http2-adaptive-window"], "there is no --no-http2-adaptive-window: HTTP/1.1 is served"),
         (["--static-path-mount", "s"], "there is no --static-path-mount: files are served by the application"),
