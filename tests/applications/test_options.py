@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -58,19 +59,38 @@ def section(title: str) -> str:
 
 
 def flags(text: str) -> set[str]:
-    return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
+    return set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*\*?", text))
 
 
-def test_those_who_come_from_uvicorn_find_each_of_its_options_and_what_exists_here(
-    monkeypatch: pytest.MonkeyPatch,
+def known(name: str, named: set[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in named)
+
+
+@pytest.mark.parametrize(
+    ("title", "theirs", "other"),
+    [
+        # what has other values, or another meaning
+        ("Coming from uvicorn", of_uvicorn, {"--loop", "--http"}),
+        ("Coming from gunicorn", of_gunicorn, {"-c", "--config", "-p", "--max-requests"}),
+        (
+            "Coming from hypercorn",
+            of_hypercorn,
+            {"-c", "--config", "-p", "--max-requests", "--access-log", "--log-level"},
+        ),
+    ],
+)
+def test_those_who_come_from_another_server_find_each_of_its_options_and_what_exists_here(
+    title: str, theirs: Callable[[pytest.MonkeyPatch], set[str]], other: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text, *rows = section("Coming from uvicorn").split("\n| ")
-    theirs, here = zip(*(row.split(" | ", 1) for row in rows), strict=True)
+    text, *rows = section(title).partition("\n\nMeasured")[0].split("\n| ")
+    left, here = zip(*(row.split(" | ", 1) for row in rows), strict=True)
     ours = options(serve_command)
-    same, found = flags(text), of_uvicorn(monkeypatch) - {"--version", "--help"}
+    same = flags(text.partition("mean the same:")[2].partition(". ")[0])
+    named = flags(" ".join(left))
+    found = theirs(monkeypatch) - {"--version", "-v", "--help", "-h"}
     assert same <= ours
     assert flags(" ".join(here)) <= ours
-    assert found <= same | flags(" ".join(theirs))
+    assert {name for name in found if not known(name, same | named)} == set()
     # what has no row is the same in both, what has one is another or has other values
-    assert found & ours <= same | {"--loop", "--http"}
-    assert found - ours <= flags(" ".join(theirs))
+    assert found & ours <= same | other
+    assert {name for name in found - ours if not known(name, named)} == set()
