@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import socket as stdlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from .listener import Listener
@@ -85,12 +86,29 @@ def spreading_option() -> int | None:
 def listening_sockets(port: int, host: str | None, *, reuse_port: bool = False) -> list[stdlib.socket]:
     """Listen on every address of the host, without an event loop: its name is looked up in this thread. The caller must
     have checked the port. Errors as `open_tcp_listeners`."""
+    return _sockets(port, host, partial(_begin_to_listen, backlog=None, reuse_port=reuse_port))
+
+
+def bound_sockets(port: int, host: str | None) -> list[stdlib.socket]:
+    """Do what `listening_sockets` does, but for listen(): the kernel refuses connections until `start_listening`.
+    OSError if a process listens there. Linux lets several bind an address that do not listen yet: `start_listening`
+    fails in all but one."""
+    return _sockets(port, host, _bind_to_address)
+
+
+def start_listening(socket: stdlib.socket, backlog: int | None = None) -> None:
+    """Accept connections on a socket that is bound from now on. OSError with EADDRINUSE if another process listens
+    there by now."""
+    socket.listen(_MOST_WAITING if backlog is None else backlog)
+
+
+def _sockets(port: int, host: str | None, prepare: Callable[[stdlib.socket, Any], None]) -> list[stdlib.socket]:
     addresses = look_up_here(host, port, stdlib.SOCK_STREAM, stdlib.AI_PASSIVE)
     sockets: list[stdlib.socket] = []
     try:
         for socket, address in sockets_for(addresses):
             sockets.append(socket)
-            _begin_to_listen(socket, address, None, reuse_port)
+            prepare(socket, address)
     except BaseException:
         for socket in sockets:
             socket.close()
@@ -108,17 +126,20 @@ def _listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port
 
 
 def _begin_to_listen(socket: stdlib.socket, address: Any, backlog: int | None, reuse_port: bool) -> None:
+    _bind_to_address(socket, address, reuse_port)
     try:
-        set_options(socket)
-        bind(socket, address, reuse_port)
         start_listening(socket, backlog)
     except OSError as error:
-        # the kernel does not say which address it means
         error.filename = address_text(address)
         raise
 
 
-def start_listening(socket: stdlib.socket, backlog: int | None) -> None:
-    """Let clients connect to a bound socket. `backlog` None: as many may wait to be accepted as the kernel allows."""
-    socket.listen(_MOST_WAITING if backlog is None else backlog)
-    socket.setblocking(False)
+def _bind_to_address(socket: stdlib.socket, address: Any, reuse_port: bool = False) -> None:
+    try:
+        set_options(socket)
+        bind(socket, address, reuse_port)
+        socket.setblocking(False)
+    except OSError as error:
+        # the kernel does not say which address it means
+        error.filename = address_text(address)
+        raise

@@ -20,7 +20,6 @@ import socket as stdlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -74,6 +73,28 @@ def listening_unix_socket(
     return _listen_on_unix(file, backlog, mode, owner)
 
 
+class BoundUnixSocket:
+    """A unix socket at a path, as `listening_unix_socket` makes it, but for listen(): connections are refused until
+    `start_listening`."""
+
+    def __init__(self, path: str | Path, *, mode: int | None = None, owner: tuple[int, int] | None = None) -> None:
+        file = Path(path)
+        for seconds in _remove_stale(file):
+            time.sleep(seconds)
+        self.socket, self._file = _bound_unix_socket(file, mode, owner)
+
+    def start_listening(self) -> None:
+        """Accept connections from now on. OSError with EADDRINUSE if another process has taken the path: until now the
+        file was one on which no process listens."""
+        if not self._file.is_there():
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        start_listening(self.socket)
+
+    def unlink(self) -> None:
+        """Remove the file unless it was replaced. Must be called before the socket is closed."""
+        self._file.unlink()
+
+
 def _remove_stale(file: Path) -> Iterator[float]:
     """Remove `file` if it is a socket on which no process listens. Each item is a number of seconds that the caller
     must wait before it asks for the next one; it must go on to the end."""
@@ -101,15 +122,48 @@ def _answers(file: Path) -> bool:
         return True
 
 
+class _File:
+    """The file of a unix socket that is open: no other file has its identity meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()
+        self._identity = _identity(path)
+
+    def is_there(self) -> bool:
+        """Return False if the file was removed or replaced."""
+        try:
+            return _identity(self._path) == self._identity
+        except FileNotFoundError:
+            return False
+
+    def unlink(self) -> None:
+        """Remove the file unless it was replaced."""
+        with contextlib.suppress(FileNotFoundError):
+            if self.is_there():
+                self._path.unlink()
+
+
 def _listen_on_unix(
-    file: Path, backlog: int | None, mode: int | None, owner: tuple[int, int] | None
+    path: Path, backlog: int | None, mode: int | None, owner: tuple[int, int] | None
 ) -> tuple[stdlib.socket, Callable[[], None]]:
-    if "\0" in str(file):
-        raise ValueError(f"{str(file)!r} is not the path of a file: abstract names cannot be listened on")
+    socket, file = _bound_unix_socket(path, mode, owner)
+    try:
+        start_listening(socket, backlog)
+    except BaseException:
+        file.unlink()
+        socket.close()
+        raise
+    return socket, file.unlink
+
+
+def _bound_unix_socket(path: Path, mode: int | None, owner: tuple[int, int] | None) -> tuple[stdlib.socket, _File]:
+    if "\0" in str(path):
+        raise ValueError(f"{str(path)!r} is not the path of a file: abstract names cannot be listened on")
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
     try:
-        _bind_to_path(socket, file)
-        return socket, _listen_at_path(socket, file, backlog, mode, owner)
+        socket.setblocking(False)
+        _bind_to_path(socket, path)
+        return socket, _file_of(path, mode, owner)
     except BaseException:
         socket.close()
         raise
@@ -125,28 +179,18 @@ def _bind_to_path(socket: stdlib.socket, file: Path) -> None:
         raise
 
 
-def _listen_at_path(
-    socket: stdlib.socket, file: Path, backlog: int | None, mode: int | None, owner: tuple[int, int] | None
-) -> Callable[[], None]:
-    unlink = partial(_unlink, file.absolute(), _identity(file))
+def _file_of(path: Path, mode: int | None, owner: tuple[int, int] | None) -> _File:
+    file = _File(path)
     try:
         # until listen() the socket refuses connections
         if owner is not None:
-            os.chown(file, *owner)
+            os.chown(path, *owner)
         if mode is not None:
-            file.chmod(mode)
-        start_listening(socket, backlog)
+            path.chmod(mode)
     except BaseException:
-        unlink()
+        file.unlink()
         raise
-    return unlink
-
-
-def _unlink(file: Path, identity: tuple[int, int]) -> None:
-    """Remove `file` unless it was replaced. The socket must still be open: then no other file has its identity."""
-    with contextlib.suppress(FileNotFoundError):
-        if _identity(file) == identity:
-            file.unlink()
+    return file
 
 
 def _identity(file: Path) -> tuple[int, int]:
