@@ -7,14 +7,14 @@ import grp
 import os
 import pwd
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
-from ...net import Listener, open_tcp_listeners, open_unix_listener
-from ...net.listen import listening_sockets
-from ...net.listen_unix import listening_unix_socket
+from ...net import Listener
+from ...net.listen import bound_sockets, start_listening
+from ...net.listen_unix import BoundUnixSocket
 from ...net.sockets import listens
 from ..config import ServeConfig
 from ..config.binds import Bind, InheritedBind, TcpBind, UnixBind, parse_bind
@@ -32,15 +32,76 @@ def binds(config: ServeConfig) -> list[Bind]:
     return [TcpBind(config.host, config.port) if config.uds is None else UnixBind(config.uds)]
 
 
-async def listen(config: ServeConfig) -> list[Listener]:
-    """Listen everywhere. StartupError if that fails somewhere; nothing is open then."""
+class Place:
+    """One of the places where a service listens. It is taken at once, so that a place that cannot be had is told before
+    an application starts; but connections are refused until `listen`, so that an open port says that the service is
+    ready. A socket that another process hands over listens already. StartupError if the place cannot be had."""
+
+    def __init__(self, bind: Bind, config: ServeConfig) -> None:
+        self.bind: Final = bind
+        self._config: Final = config
+        self._file: BoundUnixSocket | None = None
+        try:
+            self.sockets: Final = self._bound()
+        except OSError as error:
+            raise cannot_listen_at(bind, config, error) from None
+
+    def _bound(self) -> list[socket.socket]:
+        bind, config = self.bind, self._config
+        if isinstance(bind, UnixBind):
+            self._file = BoundUnixSocket(bind.path, mode=config.uds_mode, owner=_owner(config.uds_owner))
+            return [self._file.socket]
+        return [_inherited(bind)] if isinstance(bind, InheritedBind) else bound_sockets(bind.port, bind.host or None)
+
+    def listen(self) -> list[socket.socket]:
+        """Listen, and return the sockets. StartupError if another process listens there by now."""
+        try:
+            if self._file is not None:
+                self._file.start_listening()
+            elif isinstance(self.bind, TcpBind):
+                for each in self.sockets:
+                    start_listening(each)
+        except OSError as error:
+            raise cannot_listen_at(self.bind, self._config, error) from None
+        return self.sockets
+
+    def unlink(self) -> None:
+        """Remove the file of a unix socket, unless it was replaced."""
+        if self._file is not None and self._file.socket.fileno() >= 0:
+            self._file.unlink()
+
+    def close(self) -> None:
+        """Remove the file of a unix socket, and close all. Idempotent."""
+        self.unlink()
+        self.release()
+
+    def release(self) -> None:
+        """Close all, but leave the file of a unix socket, which is another process's."""
+        for each in self.sockets:
+            each.close()
+
+
+def take_places(config: ServeConfig) -> list[Place]:
+    """Take all places. StartupError if one cannot be had; none is taken then."""
+    places: list[Place] = []
+    try:
+        # one by one: what was taken before an error must be given up
+        for bind in binds(config):
+            places += [Place(bind, config)]
+    except BaseException:
+        close_all(places)
+        raise
+    return places
+
+
+def listen(places: Iterable[Place]) -> list[Listener]:
+    """Listen in all places, in this process's event loop. StartupError if another process listens in one by now; no
+    listener is left then."""
     listeners: list[Listener] = []
     try:
-        for bind in binds(config):
-            try:
-                listeners += await _listen(bind, config)
-            except OSError as error:
-                raise cannot_listen_at(bind, config, error) from None
+        for place in places:
+            options = isinstance(place.bind, TcpBind)
+            listeners += [Listener(each, place.unlink, has_options=options) for each in place.listen()]
     except BaseException:
         for listener in listeners:
             listener.close()
@@ -48,36 +109,10 @@ async def listen(config: ServeConfig) -> list[Listener]:
     return listeners
 
 
-def open_sockets(config: ServeConfig) -> tuple[list[socket.socket], list[Callable[[], None]]]:
-    """Listen everywhere as `listen` does, in a process without an event loop. Return the sockets, and functions that
-    remove the files of unix sockets, which must be called before those are closed."""
-    sockets: list[socket.socket] = []
-    unlinks: list[Callable[[], None]] = []
-    for bind in binds(config):
-        try:
-            found, unlink = open_place(bind, config)
-        except BaseException:
-            for undo in (*unlinks, *(opened.close for opened in sockets)):
-                undo()
-            raise
-        sockets += found
-        unlinks += unlink
-    return sockets, unlinks
-
-
-def open_place(
-    bind: Bind, config: ServeConfig, *, reuse_port: bool = False
-) -> tuple[list[socket.socket], list[Callable[[], None]]]:
-    """Listen in one place, as `open_sockets` does. `reuse_port`: others may listen on a TCP port, too."""
-    try:
-        if isinstance(bind, UnixBind):
-            found, unlink = listening_unix_socket(bind.path, mode=config.uds_mode, owner=_owner(config.uds_owner))
-            return [found], [unlink]
-        if isinstance(bind, InheritedBind):
-            return [_inherited(bind)], []
-        return listening_sockets(bind.port, bind.host or None, reuse_port=reuse_port), []
-    except OSError as error:
-        raise cannot_listen_at(bind, config, error) from None
+def close_all(places: Iterable[Place]) -> None:
+    """Close these places."""
+    for place in places:
+        place.close()
 
 
 def with_chosen_ports(config: ServeConfig, choose: Callable[[str, int], int]) -> ServeConfig:
@@ -100,14 +135,6 @@ def url_of(config: ServeConfig, found: socket.socket) -> str:
         return f"unix:{os.fsdecode(address)}"
     schemes = ("tcp", "tls") if config.tcp else ("http", "https")
     return f"{schemes[config.certfile is not None]}://{TcpBind(address[0], address[1])}"
-
-
-async def _listen(bind: Bind, config: ServeConfig) -> list[Listener]:
-    if isinstance(bind, UnixBind):
-        return [await open_unix_listener(bind.path, mode=config.uds_mode, owner=_owner(config.uds_owner))]
-    if isinstance(bind, InheritedBind):
-        return [Listener.from_socket(_inherited(bind))]
-    return await open_tcp_listeners(bind.port, host=bind.host or None)
 
 
 def _inherited(bind: InheritedBind) -> socket.socket:

@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ..config import ServeConfig
-from ..listening.listening import open_sockets
+from ..listening.listening import take_places
 from ..log.logs import Log
 from ..process.notify import Notifier
 from ..process.signals import ALWAYS_STOP, STOPS, SignalPipe, StopSignals
@@ -88,9 +88,12 @@ class Reloader:
         return self._code
 
     def _open(self) -> None:
-        """Listen everywhere."""
-        self._sockets, unlinks = open_sockets(self._config)
-        self._unlinks += unlinks
+        """Listen everywhere, before the application is started: a person with a browser would rather wait for it."""
+        places = take_places(self._config)
+        self._sockets = [each for place in places for each in place.sockets]
+        self._unlinks += [place.unlink for place in places]
+        for place in places:
+            place.listen()
         if admin := bind_admin(self._config.admin, self._config.admin_token_file):
             if admin.unlink is not None:
                 self._unlinks.append(admin.unlink)

@@ -1,9 +1,9 @@
-"""One process that serves: listen, begin the content, serve, drain, end the content."""
+"""One process that serves: begin the content, listen, serve, drain, end the content."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from ..config.changing import apply
 from ..config.rereading import Configuration, Reloaded, context_of, not_reloaded
 from ..content.content import Content
 from ..errors import CUT, StartupError
-from ..listening.listening import listen, url_of
+from ..listening.listening import Place, close_all, listen, take_places, url_of
 from ..log.logs import enable_loggers
 from ..process.allocator import keep_freed_memory
 from ..process.file_limit import connections_within, free_descriptors
@@ -100,7 +100,7 @@ class Service:
         return self._configuration.config
 
     async def run(self, context: ssl.SSLContext | None) -> None:
-        """Listen, begin the content, serve, drain, end the content. `context`: of TLS, None for plain connections."""
+        """Begin the content, listen, serve, drain, end the content. `context`: of TLS, None for plain connections."""
         self.has_begun = True
         with self._starting.in_run(), watch_garbage() as garbage:
             serve = partial(self._run, context, garbage)
@@ -110,17 +110,17 @@ class Service:
                 await self._admin.beside(self._local, serve)
 
     async def _run(self, context: ssl.SSLContext | None, garbage: GarbageWatch) -> None:
-        listeners = await listen(self._config) if self._link is None else []
+        # a worker process is given its sockets
+        places = take_places(self._config) if self._link is None else []
         started = current_time()
         try:
             # an application may have configured logging as it was imported, or does so in its startup
             enable_loggers()
-            with closed_in_children(lambda: [listener.socket for listener in listeners]):
-                live = await self._serve_content(listeners, context, garbage)
+            with closed_in_children(lambda: [each for place in places for each in place.sockets]):
+                live = await self._serve_content(places, context, garbage)
         finally:
             self._voice.end()
-            for listener in listeners:
-                listener.close()
+            close_all(places)
         self.exit_code = CUT if live.server.was_cut else 0
         statistics = live.server.statistics()
         self._log(
@@ -132,9 +132,7 @@ class Service:
         )
         live.stopper.served(self.exit_code)
 
-    async def _serve_content(
-        self, listeners: list[Listener], context: ssl.SSLContext | None, garbage: GarbageWatch
-    ) -> Live:
+    async def _serve_content(self, places: list[Place], context: ssl.SSLContext | None, garbage: GarbageWatch) -> Live:
         """Begin the content, serve, drain, end the content. Return what has served."""
         async with self._content as handler:
             enable_loggers()
@@ -142,7 +140,7 @@ class Service:
             keep_freed_memory()
             server = self._server(handler, context, garbage)
             self._content.served_by(server)
-            live = await self._serve_until_drained(server, listeners)
+            live = await self._serve_until_drained(server, places)
             garbage.end()
         return live
 
@@ -176,7 +174,7 @@ class Service:
             raw=self._config.tcp,
         )
 
-    async def _serve_until_drained(self, server: HttpServer, listeners: list[Listener]) -> Live:
+    async def _serve_until_drained(self, server: HttpServer, places: list[Place]) -> Live:
         """Serve until a signal has drained the server, and close the content by the drain's deadline."""
         link = self._link
         drain = ProcessDrain(server, self._log, self._drain_time, self._begin_drain)
@@ -196,9 +194,10 @@ class Service:
                     watchdog.begin()
                     if link is not None:
                         link.report_ready()
-                        group.start_soon(link.follow, self._orders(server, partial(stopper.end_now, drain.cut)))
+                        group.start_soon(link.follow, self._orders(link, server, partial(stopper.end_now, drain.cut)))
                     self._starting.pass_on()
 
+                listeners = listen(places)
                 group.start_soon(self._content.attend)
                 group.start_soon(closing.watch)
                 await server.serve(listeners, task_status=SimpleNamespace(started=started))
@@ -219,9 +218,10 @@ class Service:
         cut = drain.cut if self._link is None and not self._config.reload else None
         return Stopper(self._drain_time, drain.begin, cut, self._hangup, lambda: self._reload("SIGHUP"))
 
-    def _orders(self, server: HttpServer, end: Callable[[], object]) -> Orders:
+    def _orders(self, link: Link, server: HttpServer, end: Callable[[], object]) -> Orders:
         note_stop, take_over = partial(self._note_stop, server), partial(self._take_over, server)
-        return Orders(note_stop, end, self._reply, Accepting(server).change, take_over)
+        accepting = Accepting(server, partial(self._greet, link.urls))
+        return Orders(note_stop, end, self._reply, accepting.change, take_over)
 
     def _stall_watch(self) -> StallWatch:
         threshold, log = self._config.stall_log, self._voice.thread_log
@@ -231,8 +231,9 @@ class Service:
 
     def _announce(self, server: HttpServer, listeners: list[Listener], stalls: StallWatch) -> None:
         """Say that connections are accepted. Signals must be handled by now: a reader of the log may send one at
-        once."""
-        self._greet(listeners)
+        once. A worker process says it when it has sockets."""
+        if self._link is None:
+            self._greet([url_of(self._config, one.socket) for one in listeners])
         if self._local is not None:
             self._local.begin(server, current_host().poller, stalls, self._content.proxied)
         self._notifier.ready("serving")
@@ -254,10 +255,8 @@ class Service:
         if self._local is not None:
             self._local.begin_drain()
 
-    def _greet(self, listeners: list[Listener]) -> None:
-        link, config = self._link, self._config
-        urls = [url_of(config, one.socket) for one in listeners] if link is None else link.urls
-        self._voice.greet(config, self._content.title, urls, for_all=is_first(link))
+    def _greet(self, urls: Sequence[str]) -> None:
+        self._voice.greet(self._config, self._content.title, urls, for_all=is_first(self._link))
 
     def _reload(self, by: str) -> Reloaded:
         """Read the configuration again, in a process without a supervisor. With --reload the next process would have

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 
@@ -25,10 +25,11 @@ def descriptors_in(payload: bytes) -> int:
 
 
 class Accepting:
-    """The listeners of a server in a worker process, by their slots."""
+    """The listeners of a server in a worker process, by their slots. `begun()` is called when it has the first ones."""
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HttpServer, begun: Callable[[], object]) -> None:
         self._server = server
+        self._begun: Callable[[], object] | None = begun
         self._listeners: dict[int, list[Listener]] = {}
 
     def change(self, payload: bytes, descriptors: Sequence[int]) -> None:
@@ -40,6 +41,9 @@ class Accepting:
             self._listeners[slot] = listeners = list(islice(rest, number))
             for listener in listeners:
                 self._server.add_listener(listener)
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun()
         for slot in removed:
             # a slot whose sockets could not be listened on is taken back like any other
             for listener in self._listeners.pop(slot, ()):

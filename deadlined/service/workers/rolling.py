@@ -34,6 +34,14 @@ class Member(Protocol):
 _Member = TypeVar("_Member", bound=Member)
 
 
+class Stage(Enum):
+    """What a supervisor does."""
+
+    STARTING = "no worker process has served yet: the first one says whether the application can start"
+    SERVING = "a worker process that is missing is started"
+    STOPPING = "none is started, and those that are left drain"
+
+
 class Change(Enum):
     """What is under way until as many processes serve as there should be, all of the latest generation."""
 

@@ -9,10 +9,12 @@ Facts      With SO_REUSEPORT the kernel spreads new connections over the sockets
 Hazard     A socket that ends with its process takes the connections in its queue along. With one socket for all, the
            process that is woken first gets most connections: which one that is depends on the order in which they
            began to wait, not on their load.
-Answer     There is a slot for each worker process: its own sockets, one per TCP address, which the supervisor has for
-           as long as it serves. A process accepts from its own slot. Another one accepts from a slot whose process has
-           ended, drains, does not serve yet, or does not answer, so that no connection is left waiting in it. Unix
-           and inherited sockets, which cannot be opened twice, and TCP sockets over which the kernel would not spread
+           An open port tells load balancers and probes that a service is ready.
+Answer     The places are taken at once, and connections refused until the first worker process is ready. Then there is
+           a slot for each worker process: its own sockets, one per TCP address, which the supervisor has for as long as
+           it serves. A process accepts from its own slot. Another one accepts from a slot whose process has ended,
+           drains, does not serve yet, or does not answer, so that no connection is left waiting in it. Unix and
+           inherited sockets, which cannot be opened twice, and TCP sockets over which the kernel would not spread
            connections, are in one slot that all processes accept from.
 Cost       A connection in a slot waits for its process, for up to two seconds, also if that is busy while others are
            not.
@@ -21,14 +23,15 @@ Cost       A connection in a slot waits for its process, for up to two seconds, 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeGuard
 
 from ...net.listen import listening_sockets, spreading_option
 from ..config import ServeConfig
 from ..config.binds import Bind, TcpBind
+from ..errors import StartupError
 from ..listening.free_port import free_port
-from ..listening.listening import binds, cannot_listen_at, open_place, url_of
+from ..listening.listening import cannot_listen_at, take_places, url_of
 from .worker_process import WorkerProcess
 
 # the slot that all worker processes accept from; the others are numbered as the worker processes are
@@ -36,28 +39,30 @@ SHARED = 0
 
 
 class Slots:
-    """The open sockets, for `number` worker processes. StartupError if a socket cannot be opened; none is open then.
+    """The sockets, for `number` worker processes. Their places are taken at once; connections are refused until `open`.
+    StartupError if a place cannot be had; none is taken then.
 
     The ports of `config` are chosen: 0 would be another one in each slot.
     """
 
     def __init__(self, config: ServeConfig, number: int) -> None:
         self._config = config
-        self._sockets: dict[int, list[socket.socket]] = {SHARED: []}
-        self._unlinks: list[Callable[[], None]] = []
+        self._number = number
+        self._places = take_places(config)
+        # by their slots; empty until `open`
+        self._sockets: dict[int, list[socket.socket]] = {}
         # where clients connect, in the order of the configuration
-        self.urls: list[str] = []
-        try:
-            self._open_first()
-            for slot in range(2, number + 1):
-                self._open_more(slot)
-        except BaseException:
-            self.close()
-            raise
+        self.urls: list[str] = [url_of(config, each) for place in self._places for each in place.sockets]
 
     def __len__(self) -> int:
-        """Return the number of slots, without the shared one."""
-        return len(self._sockets) - 1
+        """Return the number of slots that are open, without the shared one."""
+        return max(len(self._sockets) - 1, 0)
+
+    def open(self) -> None:
+        """Listen everywhere. StartupError if a socket cannot be opened, because another process listens there by now
+        for example: close everything then."""
+        self._open_first()
+        self.grow(self._number)
 
     def sockets(self, slot: int) -> list[socket.socket]:
         """Return the sockets of a slot."""
@@ -71,44 +76,45 @@ class Slots:
             worker.accept_from({slot: self.sockets(slot) for slot in found[worker.pid]})
 
     def grow(self, number: int) -> None:
-        """Add slots until there is one for each of `number` worker processes; remove none. StartupError if a socket
-        cannot be opened: `assign` then lets worker processes without a slot share those of others."""
-        for slot in range(len(self) + 1, number + 1):
-            self._open_more(slot)
+        """Add slots until there is one for each of `number` worker processes, now or in `open`; remove none.
+        StartupError if a socket cannot be opened: `assign` then lets worker processes without a slot share those of
+        others."""
+        self._number = max(self._number, number)
+        if self._sockets:
+            for slot in range(len(self) + 1, number + 1):
+                self._open_more(slot)
 
     def close(self) -> None:
         """Remove the files of unix sockets, and close everything. Connections in a queue are reset unless a worker
         process has the socket. Idempotent."""
-        for unlink in self._unlinks:
-            unlink()
-        self._unlinks.clear()
+        for place in self._places:
+            place.unlink()
         self.release()
 
     def release(self) -> None:
         """Close all sockets, but leave the files of unix sockets, which belong to the supervisor: in a forked process,
         and for `close`."""
-        for sockets in self._sockets.values():
+        for sockets in (*self._sockets.values(), *(place.sockets for place in self._places)):
             for each in sockets:
                 each.close()
+        for sockets in self._sockets.values():
             sockets.clear()
 
     def _open_first(self) -> None:
         """Open the shared slot, and the first of the others."""
-        first: list[socket.socket] = []
-        self._sockets[1] = first
-        for place in binds(self._config):
-            one_each = False
-            if _is_opened_for_each(place):
-                one_each = True
-                self._require_free(place)
-            found, unlinks = open_place(place, self._config, reuse_port=one_each)
-            (first if one_each else self._sockets[SHARED]).extend(found)
-            self._unlinks += unlinks
-            self.urls += [url_of(self._config, each) for each in found]
+        self._sockets = {SHARED: [], 1: []}
+        for place in self._places:
+            if _is_opened_for_each(place.bind):
+                # its socket cannot share the port
+                place.release()
+                self._require_free(place.bind)
+                self._sockets[1] += self._opened(place.bind)
+            else:
+                self._sockets[SHARED] += place.listen()
 
     def _require_free(self, place: TcpBind) -> None:
-        """Raise StartupError if this service listens there already, for another name of the place: SO_REUSEPORT would
-        let it listen twice."""
+        """Raise StartupError if another process listens there by now, or this service does for another name of the
+        place: SO_REUSEPORT would let it listen, too."""
         try:
             free_port(place.host, place.port)
         except OSError as error:
@@ -116,15 +122,21 @@ class Slots:
 
     def _open_more(self, slot: int) -> None:
         found: list[socket.socket] = []
-        for place in binds(self._config):
-            if _is_opened_for_each(place):
-                try:
-                    found += listening_sockets(place.port, place.host or None, reuse_port=True)
-                except OSError as error:
-                    for each in found:
-                        each.close()
-                    raise cannot_listen_at(place, self._config, error) from None
+        try:
+            for place in self._places:
+                if _is_opened_for_each(place.bind):
+                    found += self._opened(place.bind)
+        except StartupError:
+            for each in found:
+                each.close()
+            raise
         self._sockets[slot] = found
+
+    def _opened(self, place: TcpBind) -> list[socket.socket]:
+        try:
+            return listening_sockets(place.port, place.host or None, reuse_port=True)
+        except OSError as error:
+            raise cannot_listen_at(place, self._config, error) from None
 
 
 def _is_opened_for_each(place: Bind) -> TypeGuard[TcpBind]:

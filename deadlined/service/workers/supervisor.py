@@ -22,7 +22,6 @@ import selectors
 import signal
 import socket
 import time
-from enum import Enum
 from functools import partial
 
 import msgspec
@@ -45,20 +44,12 @@ from .frames import CONFIGURE, LEAVING, READY, STOP, TELL
 from .last_block import LastBlock
 from .link import Link
 from .overseer import Controls, Overseer
-from .rolling import Change, Rolling
+from .rolling import Change, Rolling, Stage
 from .slots import Slots
 from .watchdog import SupervisorWatchdog
 from .worker_process import WorkerProcess
 
 _SIGNALS = (*ALWAYS_STOP, signal.SIGCHLD, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU)
-
-
-class Stage(Enum):
-    """What a supervisor does."""
-
-    STARTING = "no worker process has served yet: the first one says whether the application can start"
-    SERVING = "a worker process that is missing is started"
-    STOPPING = "none is started, and those that are left drain"
 
 
 class Supervisor:
@@ -83,13 +74,15 @@ class Supervisor:
         self._reload_later = False
         self._backoff = Backoff()
         self._stops = StopSignals()
+        # another process has taken a place while the application started
+        self._cannot_listen: StartupError | None = None
         self._code = 0
 
     def run(self) -> Link | int:
         """Start worker processes, replace those that end, and stop upon a signal.
 
         Returns the exit code in the supervisor, once all have ended, and its `Link` in each worker process.
-        StartupError if the first one cannot be forked.
+        StartupError if the first one cannot be forked, or a place was taken before it served.
         """
         self._signals.handle()
         self._overseer.begin(
@@ -114,6 +107,8 @@ class Supervisor:
                 return link
             if not self._workers and self._is_stopping:
                 self._signals.ignore_stops()
+                if self._cannot_listen is not None:
+                    raise self._cannot_listen
                 return self._code
             self._wait()
             self._overseer.tick()
@@ -251,9 +246,15 @@ class Supervisor:
     # who serves
 
     def _serves(self, worker: WorkerProcess) -> None:
-        """Note that a worker process serves."""
+        """Note that a worker process serves, and listen if it is the first one."""
         worker.ready = True
         if self._stage is Stage.STARTING:
+            try:
+                self._slots.open()
+            except StartupError as error:
+                self._cannot_listen = error
+                self._end_all()
+                return
             self._stage = Stage.SERVING
         self._rolling.note_ready()
         self._overseer.is_ready(worker.pid)
@@ -330,9 +331,13 @@ class Supervisor:
         """Begin the drain, unless it has begun."""
         if self._is_stopping:
             return
-        self._stage = Stage.STOPPING
         self._notifier.stopping(f"{name}: worker processes drain")
         self._log("stopping the workers", signal=name, workers=len(self._workers))
+        self._end_all()
+
+    def _end_all(self) -> None:
+        """Have all worker processes drain, and start no others."""
+        self._stage = Stage.STOPPING
         for worker in self._workers.values():
             # a process keeps its pid until it is reaped
             os.kill(worker.pid, signal.SIGTERM)

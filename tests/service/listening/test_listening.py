@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
 from deadlined.service import StartupError
 from deadlined.service.config import ServeConfig
-from deadlined.service.listening.listening import listen, url_of, with_chosen_ports
+from deadlined.service.listening.free_port import free_port
+from deadlined.service.listening.listening import close_all, listen, take_places, url_of, with_chosen_ports
 from tests.support.command import Process, Starter, assert_one_line, launched, read_all, run
 from tests.support.net import forget_who_listens
 
@@ -18,7 +20,7 @@ from tests.support.net import forget_who_listens
 async def urls(**options: object) -> list[str]:
     """Listen, and return where."""
     config = ServeConfig(**options)  # type: ignore[arg-type]
-    listeners = await listen(config)
+    listeners = listen(take_places(config))
     try:
         return [url_of(config, listener.socket) for listener in listeners]
     finally:
@@ -45,12 +47,53 @@ async def test_nothing_is_left_open_if_one_place_cannot_be_had(tmp_path: Path) -
     assert not path.exists()
 
 
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+async def test_connections_are_refused_until_the_service_listens(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    (place,) = places = take_places(ServeConfig(port=0) if kind == "tcp" else ServeConfig(uds=str(path)))
+    (found,) = place.sockets
+    try:
+        with socket.socket(found.family) as early, pytest.raises(ConnectionRefusedError):
+            early.connect(found.getsockname())
+        (listener,) = listen(places)
+        with socket.socket(found.family) as client:
+            client.connect(found.getsockname())
+        await listener.aclose()
+    finally:
+        close_all(places)
+    assert not path.exists()
+
+
+# other systems let nobody else bind a port that is bound
+@pytest.mark.parametrize("kind", ["tcp", "unix"] if sys.platform == "linux" else ["unix"])
+async def test_a_place_that_another_process_has_taken_meanwhile_is_told(kind: str, tmp_path: Path) -> None:
+    """Two services that are started at once: the first one that is ready gets the place."""
+    path = tmp_path / "socket"
+    config = ServeConfig(uds=str(path))
+    if kind == "tcp":
+        config = with_chosen_ports(ServeConfig(port=0), free_port)
+    first, second = take_places(config), take_places(config)
+    try:
+        (listener,) = listen(second)
+        with pytest.raises(StartupError, match=r"cannot listen on .*: Address already in use; ") as caught:
+            listen(first)
+        assert caught.value.exit_code == 3
+        # the file is the other one's
+        close_all(first)
+        with socket.socket(listener.socket.family) as client:
+            client.connect(listener.socket.getsockname())
+        await listener.aclose()
+    finally:
+        close_all([*first, *second])
+    assert not path.exists()
+
+
 async def test_an_inherited_socket_is_served_and_not_passed_on() -> None:
     with socket.create_server(("127.0.0.1", 0)) as given:
         fd = os.dup(given.fileno())
         os.set_inheritable(fd, True)
         config = ServeConfig(bind=(f"fd://{fd}",))
-        (listener,) = await listen(config)
+        (listener,) = listen(take_places(config))
         assert url_of(config, listener.socket) == f"http://127.0.0.1:{given.getsockname()[1]}"
         assert not os.get_inheritable(fd)
         await listener.aclose()
@@ -95,7 +138,7 @@ async def test_a_descriptor_that_does_not_listen_is_told_and_left_open(kind: str
 async def test_the_owner_of_a_unix_socket_is_set_with_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     config = ServeConfig(uds=str(path), uds_mode=0o660, uds_owner=f"{os.getuid()}:{os.getgid()}")
-    (listener,) = await listen(config)
+    (listener,) = listen(take_places(config))
     found = path.stat()
     assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (os.getuid(), os.getgid(), 0o660)
     await listener.aclose()
@@ -104,7 +147,7 @@ async def test_the_owner_of_a_unix_socket_is_set_with_its_mode(tmp_path: Path) -
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
 async def test_root_can_give_the_socket_to_another(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    (listener,) = await listen(ServeConfig(bind=(f"unix:{path}",), uds_owner="12345:daemon"))
+    (listener,) = listen(take_places(ServeConfig(bind=(f"unix:{path}",), uds_owner="12345:daemon")))
     assert path.stat().st_uid == 12345
     await listener.aclose()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from tests.support.examples import examples
 
 def opened(number: int, **options: object) -> Slots:
     config = ServeConfig(**{"port": 0} | options)  # type: ignore[arg-type]
-    return Slots(with_chosen_ports(config, free_port), number)
+    slots = Slots(with_chosen_ports(config, free_port), number)
+    slots.open()
+    return slots
 
 
 def accepted(slots: Slots, connections: int) -> dict[int, int]:
@@ -62,8 +65,12 @@ def test_a_place_is_not_listened_at_twice_under_two_names(other: str) -> None:
     """As a single process does not, for which the second one is taken."""
     port = free_port("127.0.0.1", 0)
     places = (f"127.0.0.1:{port}", f"{other}:{port}")
-    with pytest.raises(StartupError, match=f"cannot listen on {other}:{port}: Address already in use"):
-        Slots(ServeConfig(bind=places), 2)
+    slots = Slots(ServeConfig(bind=places), 2)
+    try:
+        with pytest.raises(StartupError, match=f"cannot listen on {other}:{port}: Address already in use"):
+            slots.open()
+    finally:
+        slots.close()
     # nothing is left open
     with socket.create_server(("127.0.0.1", port)):
         pass
@@ -85,6 +92,47 @@ def test_all_share_one_socket_where_the_kernel_does_not_spread_connections(
                 assert bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)) is spreads
     finally:
         slots.close()
+
+
+def test_connections_are_refused_until_the_slots_are_opened(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    config = with_chosen_ports(ServeConfig(bind=("127.0.0.1:0", f"unix:{path}")), free_port)
+    slots = Slots(config, 1)
+    try:
+        slots.grow(2)
+        assert (len(slots), path.is_socket()) == (0, True)
+        url, _ = slots.urls
+        port = int(url.rpartition(":")[2])
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        with pytest.raises(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+        slots.open()
+        assert [len(slots.sockets(slot)) for slot in (SHARED, 1, 2)] == [1, 1, 1]
+        assert slots.sockets(2)[0].getsockname()[1] == port
+        socket.create_connection(("127.0.0.1", port)).close()
+    finally:
+        slots.close()
+    assert not path.exists()
+
+
+# other systems let nobody else bind a port that is bound
+@pytest.mark.parametrize("place", ["127.0.0.1:0", "unix:socket"] if sys.platform == "linux" else ["unix:socket"])
+def test_a_place_that_another_process_has_taken_meanwhile_is_not_shared(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two services that are started at once: the first one that is ready gets the place."""
+    monkeypatch.chdir(tmp_path)
+    config = with_chosen_ports(ServeConfig(bind=(place,)), free_port)
+    first, second = Slots(config, 2), Slots(config, 2)
+    try:
+        second.open()
+        with pytest.raises(StartupError, match="Address already in use") as caught:
+            first.open()
+        assert caught.value.exit_code == 3
+    finally:
+        first.close()
+        second.close()
 
 
 def test_slots_can_be_added_and_the_kernel_uses_them() -> None:
