@@ -190,12 +190,8 @@ class ConnectionBase(ConfiguredConnection):
             self.deadline = when
 
     def expired(self, rule: Rule, lateness: float) -> None:
-        came, sent, dead, spares = self.reader.buffered > 0, NONE, False, False
-        if (exchange := self._exchange) is not None:
-            came, sent, dead = True, exchange.response, exchange.link == DEAD
-            spares = exchange.answered or not self.cancel_on_disconnect
-        sent = SENT if self.loses_nothing else sent
-        action = policy.on_expiry(rule, byte_came=came, response=sent, dead=dead, draining=self.draining, spares=spares)
+        action = self._action_on_expiry(rule)
+        # in a drain it may be DONE instead
         cut = action.reason is rule.reason
         if cut and self.reason is None:
             self.settings.counts.expiry(rule.phase, max(lateness, 0.0))
@@ -248,6 +244,22 @@ class ConnectionBase(ConfiguredConnection):
             responder, self._responder = self._responder, None
             if responder is not None:
                 responder.abandon()
+
+    def _action_on_expiry(self, rule: Rule) -> Action:
+        """Ask the policy what to do when the deadline of `rule` has passed, as things stand now."""
+        exchange = self._exchange
+        if exchange is None:
+            response = SENT if self.loses_nothing else NONE
+            byte_came = self.reader.buffered > 0
+            return policy.on_expiry(rule, byte_came=byte_came, response=response, draining=self.draining)
+        return policy.on_expiry(
+            rule,
+            byte_came=True,
+            response=SENT if self.loses_nothing else exchange.response,
+            dead=exchange.link == DEAD,
+            draining=self.draining,
+            spares=exchange.answered or not self.cancel_on_disconnect,
+        )
 
     def _perform(self, action: Action, detail: str, lateness: float = 0.0) -> None:
         """Do what the policy has decided, without waiting. A connection that ends already has nothing to answer."""

@@ -212,17 +212,7 @@ class ReceivingExchange(EndingExchange):
         try:
             data = await host.transport.receive(deadline, LONG_RECEIVE if more else RECEIVE_SIZE)
         except DeadlineExceeded as late:
-            if self._waits_end:
-                self._leave_body_phase()
-                raise Disconnected("the connection goes on without the handler") from late
-            if rule is not None:
-                # a deadline that had passed before could not be met earlier
-                lateness = host.clock.now() - max(late.deadline, self._paused_at)
-                # the application may have set a deadline during the wait
-                host.expired(rule if self._read_by is None else RULES["read"], lateness)
-                self.tell()
-                raise Disconnected("the body did not come in time") from late
-            raise Disconnected("the watch has ended: another protocol has the connection") from late
+            raise self._ended_by_deadline(late, rule) from late
         except (BrokenResourceError, ClosedResourceError) as error:
             self._raise_lost(Reason.CLIENT_RESET, error)
         except BaseException:
@@ -232,6 +222,21 @@ class ReceivingExchange(EndingExchange):
             self._raise_lost(Reason.CLIENT_CLOSED, None)
         host.enter(Phase.HANDLER, self.deadline)
         return data
+
+    def _ended_by_deadline(self, late: DeadlineExceeded, rule: Rule | None) -> Disconnected:
+        """Return what a receive raises whose deadline has passed. End the connection by `rule`, unless the deadline was
+        set only to wake the task: by `end_waits`, or in a watch, where `rule` is None."""
+        if self._waits_end:
+            self._leave_body_phase()
+            return Disconnected("the connection goes on without the handler")
+        if rule is None:
+            return Disconnected("the watch has ended: another protocol has the connection")
+        # a deadline that had passed before could not be met earlier
+        lateness = self._host.clock.now() - max(late.deadline, self._paused_at)
+        # the application may have set a deadline during the wait
+        self._host.expired(rule if self._read_by is None else RULES["read"], lateness)
+        self.tell()
+        return Disconnected("the body did not come in time")
 
     def _leave_body_phase(self) -> None:
         """Note that the handler goes on although a receive has brought nothing: it was cancelled, or not needed. In the
