@@ -32,17 +32,23 @@ from .settings import Handler
 from .state import DEAD
 from .timeouts import INF
 
+# States of the cancellation of a worker's handler, in the order in which they follow one another. The last two are only
+# for a handler that must be told of its end first. If the server itself is cancelled, CANCELLED is left out
+UNCUT: Final = 0
+CANCELLED: Final = 1  # the task is cancelled, or will be in a later step
+TOLD: Final = 2  # `_put_off` has put the cancellation off until the timer fires, so that the handler can be told
+CANCELLED_AGAIN: Final = 3  # the timer has fired: as CANCELLED
+
 
 class Worker(PoolWorker):
     """Serves connections and runs their handlers, in one contained task."""
 
     __slots__ = (
         "_arrived",
-        "_cancelled",
         "_connection",
+        "_cut",
         "_exchange",
         "_has_ended",
-        "_has_told",
         "_left",
         "_pool",
         "_task",
@@ -61,10 +67,8 @@ class Worker(PoolWorker):
         # that of a handler which has just left, if the connection had gone on without it
         self._left: Exchange | None = None
         self._timer: Timer | None = None
-        # the handler was told that it ends, in place of a cancellation: the timer cancels it
-        self._has_told = False
-        # the task is cancelled: the end of the task is not the handler's failure
-        self._cancelled = False
+        # UNCUT, CANCELLED, TOLD or CANCELLED_AGAIN
+        self._cut: int = UNCUT
         # once False the task ends after its current connection
         self._usable = True
         # the task serves nothing any more
@@ -114,19 +118,20 @@ class Worker(PoolWorker):
 
     def cancel(self) -> None:
         self._usable = False
-        if self._has_told or self._cancelled:
+        if self._cut != UNCUT:
             return
         if self._exchange is not None:
             self._exchange.tell_others()
-        self._cancel_unless_told()
+        self._cancel_task(CANCELLED)
 
-    def _cancel_unless_told(self) -> None:
-        self._cancelled = True
+    def _cancel_task(self, cut: int) -> None:
+        """Cancel the task, which asks `_put_off` first. `cut`: CANCELLED or CANCELLED_AGAIN."""
+        self._cut = cut
         # in a later step: a send that the end of the connection has woken returns first, on asyncio, too
         self._pool.tasks.call_soon(self._task.cancel)
 
     def arm(self, when: float) -> None:
-        if self._has_told:
+        if self._cut >= TOLD:
             return
         if self._timer is None:
             self._timer = Timer(_expire, self)
@@ -179,10 +184,10 @@ class Worker(PoolWorker):
         handler was cancelled already: on asyncio a second cancellation would interrupt its clean-up.
         """
         exchange = self._exchange
-        if exchange is None or self._cancelled:
+        if exchange is None or self._is_cancelled:
             return
-        if self._has_told:
-            self._cancel_unless_told()
+        if self._cut == TOLD:
+            self._cancel_task(CANCELLED_AGAIN)
             return
         if exchange.deadline == INF:
             return
@@ -192,6 +197,11 @@ class Worker(PoolWorker):
             if exchange.link != DEAD or exchange.upgraded:
                 report(logging.WARNING, "%s: cancelled %s", exchange.request.line, _why_cancelled(exchange))
             self.cancel()
+
+    @property
+    def _is_cancelled(self) -> bool:
+        """True if the task is cancelled: its end is not the handler's failure."""
+        return self._cut in (CANCELLED, CANCELLED_AGAIN)
 
     async def _serve(self) -> None:
         """Serve ready connections until none is left and the pool does not keep this worker, or its task must not be
@@ -238,10 +248,10 @@ class Worker(PoolWorker):
             return
         connection = self._connection
         if connection is not None:
-            if failure is None and not self._cancelled:
+            if failure is None and not self._is_cancelled:
                 failure = RuntimeError("the handler has cancelled the task that runs it")
             # loggers and observers find there what the application says of its request
-            self._task.call_in_context(partial(connection.task_lost, None if self._cancelled else failure))
+            self._task.call_in_context(partial(connection.task_lost, None if self._is_cancelled else failure))
         elif failure is not None and self._usable and not isinstance(failure, KeyboardInterrupt):
             text = _how_ended(self._left)
             self._task.call_in_context(partial(report, logging.ERROR, "%s", text, error=failure))
@@ -252,14 +262,13 @@ class Worker(PoolWorker):
         exchange = self._exchange
         if exchange is None:
             return False
-        if not self._has_told and self._connection is not None:
+        if self._cut < TOLD and self._connection is not None:
             self._connection.tell_others()
         if exchange.spared_until <= self._pool.poller.clock.now():
             return False
-        self._cancelled = False
         self.arm(exchange.spared_until)
-        # from now on nothing moves that time
-        self._has_told = True
+        # from now on `arm` does not move that time
+        self._cut = TOLD
         return True
 
     def _before_suspend(self) -> None:
