@@ -3,16 +3,19 @@
 Facts      Waking a task costs a seventh of what serving a small request costs. A task whose handler ends can serve
            another connection in the same step.
 Hazard     Connections that are ready would wait for a handler that sleeps. A worker that is woken for a connection
-           which another one takes meanwhile is woken for nothing. If a thousand handlers have a hundred pieces each to
-           send, and none must wait, they hold up all others for a second.
-Answer     One worker is called for all ready connections and serves them in one turn; when it suspends, each of the
-           other ready connections gets a worker: on trio those that are left at the end of the turn. When its task must
-           end, one worker takes the others on trio; on asyncio, where most tasks serve one handler, each gets one.
-           The end of a turn is the pool's matter, because its workers suspend then: what is unsent is sent
-           (`unsent.py`). Once a turn has lasted for _FAIR_TURN, each handler that sends a piece and will send more lets
+           which another one takes meanwhile is woken for nothing. A thousand handlers that send a hundred pieces each,
+           none of which must wait, hold up all others for a second.
+Answer     Workers: one is called for all ready connections, and serves them one after another in one turn of the event
+           loop. If a handler makes it suspend, each of the other ready connections gets a worker of its own: at once on
+           asyncio, at the end of the turn on trio, where handlers that end in the turn may have freed workers. If its
+           task must end, the others get one worker on trio, and one each on asyncio, where most tasks serve one
+           handler.
+           Turns: the pool knows when one ends, because its workers suspend then, and has what is unsent sent
+           (`unsent.py`). Once a turn has lasted for _FAIR_TURN, a handler that sends a piece, and will send more, lets
            other tasks run.
-Cost       Where tasks can be parked, idle workers stay: up to _MOST_IDLE, or as many as are busy. On asyncio a callback
-           sees whether a new worker has suspended in its first step, if others are ready.
+Cost       On trio, where tasks can be parked, idle workers stay: up to _MOST_IDLE, or as many as are busy. On asyncio,
+           if a new worker is started while several connections are ready, a callback after its first step checks
+           whether it has suspended.
 """
 
 from __future__ import annotations
@@ -91,11 +94,14 @@ class WorkerPool:
         self._idle: list[PoolWorker] = []
         self._ready: deque[Connection] = deque()
         self._unsent: Final = Unsent(poller.clock)
-        # when `turn_is_long` was first called in a turn, inf if it was not called in this one, and the turn's number
+        # when `turn_is_long` was first called in this turn, inf if it was not
         self._turn_began = INF
+        # the number of the turn in which that was; 0 where nobody counts turns
         self._turns = 0
-        # `_end_turn` will be called, which flushes; and calls workers for what is ready, if `_others_wait`
-        self._end_called = self._others_wait = False
+        # `_end_turn` will be called
+        self._end_called = False
+        # `_end_turn` must call workers for the ready connections
+        self._others_wait = False
         # workers that run or are idle
         self._workers = 0
         # workers that were woken or started for ready connections and do not run yet
@@ -168,8 +174,11 @@ class WorkerPool:
 
     def flush_later(self, connection: ConnectionBase, task: ContainedTask | None) -> bool:
         """Have `connection.flush` called when the turn ends, or earlier, as `Unsent` says. `task` runs the connection;
-        None if it has no task. Return False if it must flush at once: because handlers block, or nothing would notice
-        the end of the caller's turn, which is so on trio if the caller is another task than `task`."""
+        None if it has no task.
+
+        Return False if the connection must flush at once: because handlers block the event loop, or because nothing
+        would notice the end of this turn. On trio nothing does if the caller is another task than `task`.
+        """
         tasks = self.tasks
         if tasks.parks and task is not None and not task.runs_now:
             # no hook is called when the caller suspends
