@@ -29,23 +29,29 @@ Respond = Callable[[Exchange], Responder | None]
 
 @dataclass(frozen=True, slots=True)
 class Settings(Value):
-    """The options of a server. `serve` is `handler`, or what lets its requests wait for their turn if their number is
-    limited; `before_wait` is called for those. `respond` is asked before it, unless it is None. `overrides` are for
-    some requests; `routes` has them applied, and is None if there are none. `parse_head` reads the heads of requests.
-    `ssl_context` is None for plain HTTP, `observer` None for no observer. `recorded_fields` are names of header fields,
-    in lower case. `keep_alive_lines` are the header lines that advertise `timeouts.idle`, b"" if that is off.
+    """The options of a server, and the objects that all its connections share. Those after `raw` follow from the
+    others.
 
-    Raises ValueError if two overrides are for the same requests."""
+    Raises ValueError if two of the `overrides` are for the same requests."""
 
+    # what answers requests
     handler: Handler
+    # asked before `handler`; None if there is none
     respond: Respond | None
+    # called for each request that must wait for its turn
+    before_wait: Callable[[Exchange], object] | None
     timeouts: Timeouts
     limits: Limits
+    # timeouts and limits of some requests
     overrides: tuple[Route, ...]
+    # reads the heads of requests
     parse_head: HeadParser
+    # None for plain HTTP
     ssl_context: ssl.SSLContext | None
     observer: Observer | None
+    # names of the header fields that the observer is given, in lower case
     recorded_fields: tuple[bytes, ...]
+    # the host of the event loop
     loop: Host
     # a client that leaves cancels its handler
     cancel_on_disconnect: bool
@@ -56,12 +62,15 @@ class Settings(Value):
     counts: Counts
     # how many requests are handled at once
     admission: Admission
-    before_wait: Callable[[Exchange], object] | None
     # connections are another protocol's
     raw: bool
+    # `handler`; if the number of requests is limited, one that calls it when they have their turn
     serve: Handler = field(init=False)
+    # `overrides`, applied to `timeouts` and `limits`; None if there are none
     routes: Routes | None = field(init=False)
+    # the header lines that advertise `timeouts.idle`, b"" if that is off
     keep_alive_lines: bytes = field(init=False)
+    # that of `loop`
     clock: Clock = field(init=False)
 
     def __post_init__(self) -> None:
