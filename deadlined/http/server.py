@@ -41,33 +41,37 @@ from .worker import Worker
 class HttpServer(ConnectionOwner):
     """An HTTP/1.1 server that calls a handler for each request. Every phase of every connection has its own deadline.
 
-    Make it in a running event loop, of trio or asyncio, and call `serve` once. `handler(exchange)` runs in a copy of
-    the context variables of the caller of `serve`, in a task that serves one request after another; on asyncio only
-    while no request can notice that. An exception of it is logged, and answered with 500 if no response was started.
-    Cancelling its task, or leaving scopes open in it, ends at most the handler's own request.
+    Make it in a running event loop, of trio or asyncio, and call `serve` once.
+
+    `handler(exchange)` answers a request. It runs in a copy of the context variables of the caller of `serve`. Its task
+    serves one request after another; on asyncio only while no request can notice that. An exception of the handler is
+    logged, and answered with 500 if no response was started. A handler that cancels its task, or leaves scopes open in
+    it, ends at most its own request.
 
     `routes` override timeouts and limits of some requests; ValueError if two are for the same ones. `ssl_context` makes
     the server speak TLS. `observer` is told of every request and connection that is over, with the header fields
     that `recorded_fields` names, up to 256 bytes of each. `parser` names the parser of request heads: "h11",
     "httptools" (ImportError if it is not installed), or "auto" for httptools if it is installed, else h11. Raises
-    ValueError for another name.
+    ValueError for another name. `ws_compression`: a websocket may compress its messages (permessage-deflate) if its
+    client offers that.
 
-    A client that leaves while the handler is suspended cancels the handler, unless `cancel_on_disconnect` is False: at
-    once if it has reset the connection, else DISCONNECT_GRACE seconds later, because it may have ended only its own
-    side and wait for the answer. A handler that learns of it by a receive or a send has as long to return. After the
-    response is sent nothing is cancelled. With False, nor does a client that does not read cancel its handler.
-
-    `ws_compression`: a websocket may compress its messages (permessage-deflate) if its client offers that.
-    `respond(exchange)` is asked first, once a head is complete: if it returns a Responder, that answers, without a
-    task; if None, the handler does. It must not wait, and must not raise.
+    `cancel_on_disconnect`: a handler that is suspended is cancelled when its client leaves. A client that resets the
+    connection has left at once. One that ends only its own side may still wait for the answer, so its handler has
+    DISCONNECT_GRACE seconds to return; so has a handler that learns of the end by a receive or a send. After the
+    response is sent nothing is cancelled. If False, no handler is cancelled because its client leaves or does not read.
     `on_cut()` is called when a handler has ended that was cut short, by its client, a deadline or its own failure, or
     that has served a websocket. It must be short and must not raise.
-    `limits.max_running` requests are handled at once. Others wait, first come first served, for
-    `timeouts.request_queue` at most, and are answered with 503 then. One is handled until the handler has returned, or
-    has upgraded its connection. What a Responder answers is not limited. `before_wait(exchange)` is called for each
-    request that must wait, and may set its deadlines; it must not raise.
-    While `limits.max_connections` are open, none is accepted, and while clients wait for that, connections that have
+
+    `respond(exchange)` is asked first, once a head is complete. If it returns a Responder, that answers the request,
+    without a task; if None, the handler does. It must not wait, and must not raise.
+
+    `limits.max_running` requests are handled at once. A request counts until its handler has returned, or has upgraded
+    the connection; what a Responder answers does not count. Others wait, first come first served, for
+    `timeouts.request_queue` at most, and are answered with 503 then. `before_wait(exchange)` is called for each request
+    that must wait, and may set its deadlines. It must not raise.
+    `limits.max_connections` are open at once. Further clients wait to be accepted. While any do, connections that have
     been idle for REUSE_GRACE or more are closed, the longest idle first.
+
     `raw`: connections are another protocol's from their first byte. The handler is called once for each, before a byte
     is received, and hands it over by `Exchange.hand_over`. No HTTP is read, sent, counted, limited or recorded.
     """
