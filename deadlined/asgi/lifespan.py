@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from ..runtime import Event, Group, current_time, is_loops_cancellation, open_group, protected_from_interrupts
-from .handler import App, Message, Receive, Scope, Send
+from .messages import App, Message, Receive, Scope, Send
 
 _log = logging.getLogger("deadlined.asgi")
 
@@ -25,6 +25,9 @@ _INTERVAL = 0.05
 # what follows when a lifespan ends although nobody has told it to
 _WITHOUT = ", and the application is served without it"
 
+# what the application receives, in this order
+_MESSAGES = ("lifespan.startup", "lifespan.shutdown")
+
 LIFESPANS = ("auto", "on", "off")
 
 
@@ -35,20 +38,24 @@ class LifespanFailed(RuntimeError):  # noqa: N818, the outcome's name
 class Lifespan:
     """`async with Lifespan(app) as state`: the application runs between startup and shutdown.
 
-    Every request gets a copy of `state`. An application that returns or raises an Exception before it has sent
-    `lifespan.startup.complete` is served without a lifespan, and the exception is logged; LifespanFailed instead if
-    `mode` is "on". LifespanFailed also if it sends `lifespan.startup.failed`, or raises another BaseException
-    (SystemExit, or asyncio's CancelledError because it has cancelled its own task). What it raises later is logged, and
-    requests are served. KeyboardInterrupt passes. At the end, if it has started, it gets `lifespan.shutdown` and
-    `grace` seconds to finish, one of them at most to return after `lifespan.shutdown.complete`, unless `shut_down` has
-    done that; then it is cancelled. If an error has ended the block, or has come just before it, these are LEAST_GRACE
-    seconds at most; a scope of trio's around the block cancels the application as well, at once. With the `mode` "off"
-    it is told nothing, and the state is empty. ValueError for any other mode.
+    Every request gets a copy of `state`, which is an attribute, too, from the beginning.
 
-    `started`, if given, is called when it sends `lifespan.startup.complete`: from then on it must be told to shut down.
+    Startup: the block begins once the application has sent `lifespan.startup.complete`; `started`, if given, is called
+    then, and from then on the application must be told to shut down. If it returns or raises an Exception before that,
+    it is served without a lifespan, and the exception is logged; if `mode` is "on", LifespanFailed is raised instead.
+    LifespanFailed is also raised if the application sends `lifespan.startup.failed`, or raises another BaseException
+    (SystemExit, or asyncio's CancelledError because it has cancelled its own task). KeyboardInterrupt passes. `error`
+    is what the application raised before it had started, None if nothing.
 
-    `state` is an attribute, too, from the beginning. `error` is what the application raised before it had started, None
-    if nothing.
+    In the block: what the application raises is logged, and requests are served.
+
+    Shutdown: the end of the block sends `lifespan.shutdown` to an application that has started, unless `shut_down` has
+    done so. The application has `grace` seconds to finish, and one of them at most to return after it has sent
+    `lifespan.shutdown.complete`; then it is cancelled. If an error has ended the block or the startup, it has
+    LEAST_GRACE seconds at most. A scope of trio's around the block cancels the application as well, at once.
+
+    With the `mode` "off" the application is told nothing, and the state is empty. ValueError for any mode that is none
+    of LIFESPANS.
     """
 
     def __init__(
@@ -63,14 +70,16 @@ class Lifespan:
         self.error: BaseException | None = None
         self.state: dict[str, Any] = {}
         self._group: Group | None = None
-        # what the application receives next
-        self._next = ["lifespan.startup", "lifespan.shutdown"]
+        # how many of _MESSAGES the application has received
+        self._received = 0
         self._shutdown = Event()
         self._started = Event()
         self._stopped = Event()
         # it has returned, or waits for a message that will not come
         self._closed = Event()
+        # it has sent `lifespan.startup.complete`
         self._complete = False
+        # why it could not start; None if it could, or is served without a lifespan
         self._failure: str | None = None
         # what it says of its failed shutdown, until that is logged: frameworks raise the same afterwards
         self._complaint: str | None = None
@@ -103,9 +112,12 @@ class Lifespan:
         return await self._leave(self._group, error)
 
     async def shut_down(self, deadline: Callable[[], float], least: float = 0.0) -> None:
-        """Tell the application to finish, and return when it has, or at `deadline()`, absolute seconds, which may move,
-        but not in the first `least` seconds, which are what a drain leaves it at least; 0 if it follows no drain. Call
-        it in the block, once; it does nothing if the application has not started. Does not cancel it."""
+        """Tell the application to finish, and return when it has. Return at `deadline()` in any case, which is absolute
+        and may move, or after `least` seconds if that is later: what a drain leaves the application at least, 0 if this
+        follows no drain. The application is not cancelled.
+
+        Call it in the block, once. It does nothing if the application has not started.
+        """
         if not self._complete or self._shutdown.is_set():
             return
         self._shutdown.set()
@@ -157,7 +169,7 @@ class Lifespan:
     @property
     def _is_known(self) -> bool:
         """True if the application has received the first message, and so knows lifespans."""
-        return len(self._next) < 2
+        return self._received > 0
 
     def _note_return(self) -> None:
         if self._required and not self._complete and self._failure is None:
@@ -197,13 +209,14 @@ class Lifespan:
 
     async def _receive(self) -> Message:
         # one that has swallowed its cancellation, as asyncio allows, is not told again
-        if len(self._next) < 2 and not self._ending:
+        if self._is_known and not self._ending:
             await self._shutdown.wait()
-        if not self._next:
+        if self._received == len(_MESSAGES):
             # nothing comes after the shutdown
             self._closed.set()
             await Event().wait()
-        return {"type": self._next.pop(0)}
+        self._received += 1
+        return {"type": _MESSAGES[self._received - 1]}
 
     async def _send(self, message: Message) -> None:
         kind = message["type"]
