@@ -71,7 +71,7 @@ class AsgiServer:
         self._ends = math.inf
         # no request runs any more
         self._served = False
-        # set when one of these two has changed
+        # set when `_ends` or `_served` has changed
         self._changed = Event()
 
     @property
@@ -191,11 +191,20 @@ class AsgiServer:
     async def _leave(self, cause: BaseException | None) -> None:
         """End the server and leave the group. `cause` has ended the block. Raise what has interrupted this."""
         assert self._group is not None
-        interruption = None
         if not self._shielded:
             self._group.cancel()
         # after a startup, too, that has come to its end in spite of the cancellation
         self.shutdown(reuse_grace=0.0)
+        interruption = await self._wait_ended(cause)
+        # without the error of the block, which would come back in a group
+        await self._group.__aexit__(None, None, None)
+        if interruption is not None:
+            raise interruption
+
+    async def _wait_ended(self, cause: BaseException | None) -> BaseException | None:
+        """Wait until the server has ended, through all cancellations, of which each one hurries it. Return the last
+        one, None if there was none. `cause` is no reason to hurry if it comes again by itself."""
+        last = None
         async with open_group() as waiting:
             waiting.shield()
             while not self._ended.is_set():
@@ -205,13 +214,10 @@ class AsgiServer:
                     # the event loop is gone
                     raise
                 except BaseException as error:
-                    if not _repeats(error, interruption or cause):
+                    if not _repeats(error, last or cause):
                         self._hurry()
-                    interruption = error
-        # without the error of the block, which would come back in a group
-        await self._group.__aexit__(None, None, None)
-        if interruption is not None:
-            raise interruption
+                    last = error
+        return last
 
     def _hurry(self) -> None:
         """End the drain and the application's shutdown now, or the startup."""
