@@ -23,7 +23,7 @@ from .seams import ExchangeHost
 from .settings import Settings
 from .timeouts import Limits, Timeouts
 
-# of the latest path so many bytes are kept, by which a reload finds its route again
+# bytes of the latest path that are kept, so that a reload can find its route again
 _KEPT_PATH: Final = 512
 
 

@@ -178,10 +178,13 @@ class Exchange(ReceivingExchange):
             await self.finish_send()
 
     def try_send(self, data: bytes, more: bool) -> bool:
-        """Send a piece as `send` does, and raise what it raises, unless `finish_send` is left to raise it. True if
-        nothing is left to do. False if the caller must await `finish_send()` before the next piece. After the last
-        piece it may be left out by a caller whose pieces are small: pending bytes have their own deadline, and a lost
-        peer ends the exchange. An empty last piece raises nothing if the peer is gone: nothing is lost."""
+        """Do what `send` does, as far as it needs no wait. Return True if nothing is left to do. If this returns False,
+        the caller must await `finish_send()` before the next piece. Raise what `send` raises, here or there.
+
+        After the last piece, a caller whose pieces are small may leave `finish_send` out: pending bytes have their own
+        deadline, and a lost peer ends the exchange. An empty last piece raises nothing if the peer is gone: nothing is
+        lost.
+        """
         ends = not (data or more)
         if self._link == DEAD:
             return ends or self._admit_late_send()
@@ -270,9 +273,12 @@ class Exchange(ReceivingExchange):
             raise Disconnected("the peer is gone, or did not accept the response in time")
 
     async def let_sends_return(self) -> None:
-        """Wait until the sends that are under way have returned. A checkpoint. If the response is complete, they may
-        wait for the peer, and so does this. For a receive that has ended because the response is complete: frameworks
-        cancel the task that sends as soon as the task that receives has ended."""
+        """Wait until the sends that are under way have returned. A checkpoint. The sends of a complete response may
+        wait for the peer, and this waits as long.
+
+        A receive calls this if it ends because the response is complete: frameworks cancel the task that sends as soon
+        as the task that receives has ended.
+        """
         for _ in range(_STEPS_TO_RETURN):
             await checkpoint()
         other = self.in_other_task

@@ -1,4 +1,4 @@
-"""What `Forwarded` (RFC 7239) and `X-Forwarded-*` say: the hops of a request, whoever has written them.
+"""The hops of a request, as `Forwarded` (RFC 7239) and `X-Forwarded-*` name them. Nothing is believed here.
 
 Facts      Each proxy appends an element to the list that it has received. Proxies leave out quotes that the RFC wants.
 Hazard     A quote that a client leaves open swallows what a proxy appends.

@@ -17,11 +17,11 @@ from .state import DEAD, STARTED
 
 
 async def run_handler(task: ConnectionTask, handler: Handler, exchange: Exchange, connection: ConnectionBase) -> None:
-    """Run `handler(exchange)` in `task`. Tell `connection` of an Exception that it raises, or if it returns before its
-    response is complete; not if it was told that the peer is gone, and raises that. Other BaseExceptions pass. A
-    group of both, which a cancelled handler raises whose clean-up fails, is split.
+    """Run `handler(exchange)` in `task`, and then close the async generators that it has abandoned.
 
-    Then close the async generators that it has abandoned.
+    Tell `connection` of the failure if the handler raises an Exception, or returns before its response is complete. A
+    Disconnected is no failure once the exchange has ended. Other BaseExceptions pass. If a handler is cancelled and its
+    clean-up fails, it may raise a group of both: the Exceptions are told, and the rest passes.
     """
     cut: BaseException | None = None
     try:
@@ -80,9 +80,9 @@ def log_failure(exchange: Exchange, error: BaseException, stopped: bool) -> None
 
 
 def _is_consequence(exchange: Exchange, error: BaseException) -> bool:
-    """Tell if a handler has most likely failed because its exchange is dead, or it was told that its body is cut. One
-    that is left alone when its client leaves notices that only by what it cannot receive; what else it raises, it would
-    have raised anyway."""
+    """Return True if a handler has most likely failed because its exchange is dead, or because it was told that its
+    body is cut. Without `cancel_on_disconnect` a handler notices that only by a receive, or by a Disconnected: one that
+    has the whole body and raises anything else would have failed anyway."""
     if exchange.link != DEAD and not exchange.was_told:
         return False
     return exchange.cancel_on_disconnect or isinstance(error, Disconnected) or not exchange.body_done

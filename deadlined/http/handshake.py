@@ -29,9 +29,11 @@ class TlsHandshake:
         self.received: int = 0
 
     async def run(self, deadline: float) -> Tls | Reason:
-        """Set up TLS; after a cancellation, go on with that. Return the transport, or the reason to end: the peer has
-        closed its side, an earlier read deadline of `conn`, which a drain sets, has passed, or the TLS handshake has
-        failed, which is logged for debugging.
+        """Set up TLS, and return the transport. Called again after a cancellation, go on where that came.
+
+        Return the reason to end the connection instead: CLIENT_CLOSED if the peer has closed its side, PROTOCOL_ERROR
+        if the handshake has failed, which is logged for debugging, DONE if an earlier read deadline of `conn` has
+        passed, which a drain sets.
 
         Raise BadRequest if the peer does not begin with TLS; it can be answered in the clear. Raise DeadlineExceeded at
         `deadline`, BrokenResourceError if the connection is gone.

@@ -30,11 +30,13 @@ class Liveness:
     def __init__(self) -> None:
         # since when the peer's silence counts
         self.heard: float = -INF
-        # what must be answered, and since when the answer is awaited, or its time was extended; INF if it is not
+        # what must be answered
         self._rule: Rule = PING
+        # when that was asked, or the time for its answer was extended; INF if no answer is awaited
         self._asked: float = INF
-        # bytes before that; and how many of them the peer had not taken at the last look
+        # how many bytes the peer has taken, counted as `Transport.taken`, once it has all that was sent before that
         self._place: int = 0
+        # how many of these the peer had not taken at the last look
         self._ahead: int = 0
 
     def hear(self, now: float) -> bool:
@@ -68,9 +70,9 @@ class Liveness:
         return self.heard + timeouts.ws_ping, None
 
     def extend(self, now: float, taken: int, timeouts: Timeouts) -> bool:
-        """Give the answer the same time again, if the peer has taken enough meanwhile of what was before the question:
-        by `write_min_rate`, or all of what was before a PING. A CLOSE has most often a little before it. Return True if
-        so."""
+        """Give the answer the same time again, and return True, if the peer has meanwhile taken enough of what was sent
+        before the question: `write_min_rate` times that time, or the rest if it is less. For a CLOSE the rest is not
+        enough, because there is nearly always a little before it."""
         ahead = max(self._place - taken, 0)
         progress = self._ahead - ahead
         enough = self._time(timeouts) * timeouts.write_min_rate

@@ -30,7 +30,7 @@ from .transport import Buffer, Transport
 # bytes that may be pending: above, the owner flushes, and a sender waits until the output is below
 LIMIT: Final = 64 * 1024
 
-# a handler that sends piece after piece looks at the clock once for so many parts
+# parts after which a handler that sends piece after piece looks at the clock again
 FEW_PARTS: Final = 16
 
 # less than any peer has taken

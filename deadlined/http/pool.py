@@ -57,8 +57,8 @@ class PoolWorker(ConnectionTask):
         raise NotImplementedError
 
     def call_others(self) -> None:
-        """Call workers for the other ready connections, because this worker has suspended. If it has ended instead,
-        `ended` has called them, and for connections that have become ready since a worker is coming."""
+        """Call workers for the other ready connections, because this worker has suspended in its first step. Do nothing
+        if it has ended there: then `WorkerPool.ended` has called them."""
         raise NotImplementedError
 
 

@@ -87,7 +87,7 @@ class Tls(Transport):
         return self._left(self._tls.try_send_parts(_without(self.ahead, parts) if self.ahead else parts))
 
     def _left(self, encrypted: int) -> int:
-        """Note that so many more bytes are encrypted. Return how many have left."""
+        """Note that `encrypted` more bytes are encrypted. Return how many bytes have left."""
         self.ahead += encrypted
         if self._tls.unsent:
             return 0

@@ -23,8 +23,9 @@ _LONGEST_TURN: Final = 0.0005
 # a handler that runs for longer blocks the event loop, and the responses that wait for the end of its turn with it
 _BLOCKED: Final = 0.005
 
-# after a block responses are sent at once for this many times as long, and for so many seconds at most: the next block
-# may be near, and sending each alone costs up to half of the rate where none comes
+# after a block, responses are sent at once for _AFTER_BLOCK_TIMES as long as it has lasted, but for _AFTER_BLOCK_MOST
+# seconds at most: the next block may be near; but if none comes, sending each response alone costs up to half of the
+# rate
 _AFTER_BLOCK_TIMES: Final = 50
 _AFTER_BLOCK_MOST: Final = 1.0
 
@@ -45,8 +46,10 @@ class Unsent:
         self._connections: list[ConnectionBase] = []
         # when the first of them was added
         self._since = INF
-        # until when each response is sent at once, and when one was so last
-        self._at_once_until = self._at_once_since = -INF
+        # until when each response is sent at once
+        self._at_once_until = -INF
+        # when a response was last sent at once, or flushed
+        self._at_once_since = -INF
 
     def add(self, connection: ConnectionBase) -> int:
         """Keep the output of `connection`, and return FIRST or JOINED. Return AT_ONCE if it must be sent now, because
