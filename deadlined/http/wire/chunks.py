@@ -24,16 +24,17 @@ _SIZE_DIGITS: Final = 16
 
 _LETTER: Final = 0x41
 
-# a chunk of fewer bytes is joined with those that follow it, until there are so many
+# a chunk of fewer bytes is joined with those that follow it
 _SMALL: Final = 4096
+# bytes after which no further chunk is joined
 _JOINED: Final = 64 * 1024
-# so many in one piece take long to read
+# chunks in one piece that take long to read
 _MANY: Final = 256
 
 
 class ChunkDecoder:
     """One body in chunks. `feed`, then `next_piece` until it gives b""; then `unread()` is what follows the body.
-    `many`: a piece of what was fed last was made of so many chunks that others should run before more is fed.
+    `many`: a piece of what was fed last had _MANY chunks or more, so that other tasks should run before more is fed.
 
     Extensions are checked and ignored, trailer fields are checked and dropped. `limits.max_head` bounds the bytes of
     all extensions of the body, and again those of its trailers; `max_headers` bounds the number of trailer fields;
@@ -62,16 +63,18 @@ class ChunkDecoder:
         self._buffer: bytes = data
         self._start: int = 0
         self._state: int = SIZE_START
-        # of the current chunk: its size, the number of its size's digits, and its bytes to come
+        # the size of the next chunk as far as it was read, and its number of digits
         self._size: int = 0
         self._digits: int = 0
+        # bytes of the current chunk that were not given out
         self._left: int = 0
         # bytes of all data, extensions and trailers, and the number of trailer fields
         self._received: int = 0
         self._extensions: int = 0
         self._trailers: int = 0
         self._fields: int = 0
-        # what is wrong behind the latest piece: status, detail and reason. The error itself refers to this object
+        # what is wrong behind the latest piece: status, detail and reason. Not the error itself: its traceback refers
+        # to this object
         self._refusal: tuple[int, str, Reason] | None = None
         self.many: bool = False
 

@@ -85,7 +85,7 @@ class RequestParser:
 
     @property
     def many_chunks(self) -> bool:
-        """True if a piece of what was fed last was made of so many chunks that others should run before more is fed."""
+        """True if what was fed last had so many small chunks that other tasks should run before more is fed."""
         return self._chunks is not None and self._chunks.many
 
     @property

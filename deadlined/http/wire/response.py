@@ -97,7 +97,7 @@ class ResponseWriter:
         self._left = 0
         self._chunked = False
         self._has_date = False
-        # the lines that take the place of the server's, if the application has a Keep-Alive of its own
+        # lines about the connection that replace the server's, because the application has a Keep-Alive of its own
         self._keep_alive = b""
         # what Connection must name beside `close` and `keep-alive`
         self._options: list[bytes] = _NO_OPTIONS
@@ -188,9 +188,10 @@ class ResponseWriter:
         self._status = status
 
     def body(self, data: bytes, more: bool, date: bytes, keep_alive: bytes) -> tuple[bytes, bytes, bytes]:
-        """Return the bytes to send for one piece of body, preceded by the head if it is the first: what comes before
-        `data`, `data`, and what comes after it. The first is not empty unless there is nothing to send, and has all if
-        `data` is shorter than LARGE.
+        """Return the bytes to send for one piece of body, preceded by the head if it is the first piece.
+
+        They are three parts, to be sent one after another. If `data` is shorter than LARGE, the first part has all, and
+        the others are empty; else `data` is a part of its own. An empty first part means that there is nothing to send.
 
         `more` is False for the last piece. `date` and `keep_alive` are lines for the head, with their CRLF: what
         `date_line` and `keep_alive_lines` return, or nothing. Each is left out if `start` was given such a field.

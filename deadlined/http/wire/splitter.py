@@ -45,8 +45,8 @@ class Splitter:
     """Splits the bytes of one peer. After `put`, call `next` until it returns NOTHING.
 
     `most`: the bytes that a message in one frame may have. `compression`: whether a message may be compressed.
-    `content`: the bytes that `next` has found; `compressed`: they are of a message that is. `count`: the frames whose
-    beginning was found since the last `put`.
+    `content`: the bytes that `next` has found. `compressed`: they are the payload of a compressed message. `count`: the
+    frames whose beginning was found since the last `put`.
     """
 
     __slots__ = (
@@ -101,9 +101,15 @@ class Splitter:
         self._at = 0
 
     def next(self, begun: bool) -> int:
-        """Find what comes next, and return its kind. TEXT, BINARY: `content` is the payload of a message. OTHER:
-        `content` is bytes for `websockets`. CONTROL: so it is, and they are of control frames whose length is valid.
-        NOTHING: put more. `begun`: a message in several frames is incomplete, so that no frame is a whole message."""
+        """Find what comes next, and return its kind:
+
+        TEXT, BINARY   `content` is the payload of a message
+        OTHER          `content` is bytes for `websockets`
+        CONTROL        `content` is bytes for `websockets`, all of control frames whose length is valid
+        NOTHING        more must be put
+
+        `begun`: a message in several frames is incomplete, so that no frame is a whole message.
+        """
         if self._payload is not None:
             return self._continue(self._payload)
         data, begin = self._data, self._at

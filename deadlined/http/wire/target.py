@@ -68,6 +68,6 @@ def parse_target(method: str, target: bytes) -> Target:
     authority, path, query = match.groups(b"")
     if not is_authority(authority):
         raise BadRequest(400, "the URL that is the target of the request has no valid host")
-    # RFC 9112, 3.2.4: a URL without path and query is how a proxy is asked for `*`
+    # RFC 9112, 3.2.4: a client asks a proxy for `*` by a URL without path and query
     nothing = b"*" if method == "OPTIONS" and not query else b"/"
     return Target((path or nothing) + query, authority)
