@@ -108,6 +108,8 @@ def not_reloaded(status: Literal["draining", "starting", "restarting"], by: str,
 
 def context_of(config: ServeConfig) -> ssl.SSLContext | None:
     """Make the TLS context of a configuration; None without a certificate. StartupError if that is not possible."""
+    if config.certfile is None:
+        return None
     return server_context(
         config.certfile,
         config.keyfile,

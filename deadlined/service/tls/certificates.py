@@ -32,7 +32,7 @@ CLIENT_CERTIFICATES: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CER
 
 
 def server_context(
-    certfile: str | None,
+    certfile: str,
     keyfile: str | None = None,
     *,
     key_password_file: str | None = None,
@@ -41,27 +41,15 @@ def server_context(
     client_crl: str | None = None,
     ciphers: str | None = None,
     tls_min: str = "1.2",
-) -> ssl.SSLContext | None:
-    """Make the context of a server; None without a certificate. StartupError names the file and says what is wrong.
+) -> ssl.SSLContext:
+    """Make the context of a server. StartupError names the file and says what is wrong.
 
-    It offers HTTP/1.1 by ALPN and refuses renegotiation. With `client_ca`, each client must have a certificate that one
-    of these authorities has signed, or may do without if `client_certificate` is "optional". Neither that certificate
-    nor one of an authority above it may be in the lists of `client_crl`. `ciphers` is OpenSSL's list for TLS 1.2; it
-    does not apply to TLS 1.3.
+    The context offers HTTP/1.1 by ALPN and refuses renegotiation. With `client_ca`, each client must have a certificate
+    that one of these authorities has signed; if `client_certificate` is "optional", it may also have none. A
+    certificate is refused if it, or one of an authority above it, is in a list of `client_crl`. `ciphers` is OpenSSL's
+    list for TLS 1.2; it does not apply to TLS 1.3.
     """
-    if certfile is None:
-        _require_no_others(
-            keyfile=keyfile,
-            key_password_file=key_password_file,
-            client_ca=client_ca,
-            client_crl=client_crl,
-            ciphers=ciphers,
-        )
-        return None
-    context = _new_context()
-    context.minimum_version = VERSIONS[tls_min]
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols(["http/1.1"])
+    context = _new_context(tls_min)
     try:
         _load_certificate(context, certfile, keyfile, key_password_file)
         if client_ca is not None:
@@ -78,7 +66,15 @@ def server_context(
     return context
 
 
-def _new_context() -> ssl.SSLContext:
+def _new_context(tls_min: str) -> ssl.SSLContext:
+    context = _default_context()
+    context.minimum_version = VERSIONS[tls_min]
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _default_context() -> ssl.SSLContext:
     try:
         return ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     except ssl.SSLError:
@@ -87,12 +83,6 @@ def _new_context() -> ssl.SSLContext:
         # Python opens it for each context
         file = os.environ.get("SSLKEYLOGFILE")
         raise _wrong(f"the variable SSLKEYLOGFILE={file}: cannot write it: {error.strerror}") from None
-
-
-def _require_no_others(**options: str | None) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise _wrong(f"--{name.replace('_', '-')} needs --certfile")
 
 
 def _load_certificate(context: ssl.SSLContext, certfile: str, keyfile: str | None, password_file: str | None) -> None:

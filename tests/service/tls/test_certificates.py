@@ -5,11 +5,15 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
+from deadlined.service.config import ServeConfig
+from deadlined.service.config.conflicts import conflicts
+from deadlined.service.config.rereading import context_of
 from deadlined.service.errors import WRONG_ARGUMENTS, StartupError
 from deadlined.service.tls.certificates import server_context
 from tests.support.command import run
@@ -154,9 +158,8 @@ def in_directory(files: Path, options: Mapping[str, str]) -> dict[str, str]:
 def test_each_mistake_is_one_line_that_names_the_file(
     options: Mapping[str, str], about: str, says: str, files: Path
 ) -> None:
-    given: dict[str, str | None] = {"certfile": None, **in_directory(files, options)}
     with pytest.raises(StartupError) as raised:
-        server_context(**given)  # type: ignore[arg-type]
+        server_context(**in_directory(files, options))
     message = str(raised.value)
     assert message.startswith(about.format(files))
     assert says in message
@@ -184,14 +187,19 @@ def test_a_file_that_is_removed_between_our_look_and_that_of_openssl_is_one_line
         server_context(**in_directory(tmp_path, options))
 
 
-@pytest.mark.parametrize("option", ["keyfile", "key_password_file", "client_ca", "client_crl", "ciphers"])
+@pytest.mark.parametrize("option", ["keyfile", "key_password_file", "client_ca", "ciphers"])
 def test_an_option_of_tls_needs_a_certificate(option: str) -> None:
-    with pytest.raises(StartupError, match=f"--{option.replace('_', '-')} needs --certfile"):
-        server_context(None, **{option: "x"})
+    given: dict[str, Any] = {option: "x"}
+    assert f"--{option.replace('_', '-')} needs --certfile" in conflicts(ServeConfig(**given))
+
+
+def test_a_list_of_revoked_certificates_needs_authorities_and_these_a_certificate() -> None:
+    assert conflicts(ServeConfig(client_crl="x")) == ["--client-crl needs --client-ca"]
+    assert conflicts(ServeConfig(client_crl="x", client_ca="y")) == ["--client-ca needs --certfile"]
 
 
 def test_without_a_certificate_there_is_no_tls() -> None:
-    assert server_context(None) is None
+    assert context_of(ServeConfig()) is None
 
 
 @pytest.mark.parametrize("password", ["password", "password-crlf"])
