@@ -38,11 +38,11 @@ _STALE_WITHIN: Final = 1.0
 
 
 class Attempt(ConnectionUser):
-    """Sends `head` and the body of `exchange` to `upstream`, once, and the response to the client. `upgrade`: the
-    protocol that is asked for, b"" for none. `fresh`: on a new connection.
+    """One try of a request: sends `head` and the body of `exchange` to `upstream`, and the response to the client.
+    `upgrade`: the protocol that the client asks for, b"" for none. `fresh`: use a new connection, not an idle one.
 
-    The caller has acquired the upstream; it is released at the end. Call `begin` or not, and then `run`, unless
-    everything was done without a task.
+    The caller has acquired the upstream; the attempt releases it at its end. Call `begin` to try without a task. Call
+    `run` in a task, unless `begin` was enough.
     """
 
     __slots__ = (
@@ -94,8 +94,9 @@ class Attempt(ConnectionUser):
     # without a task
 
     def begin(self) -> None:
-        """Send the request on an idle connection of the upstream, which has one. From then on the upstream's connection
-        calls. `Exchange.go_on` is called once the response is complete, or as soon as a task is needed."""
+        """Send the request without a task, on an idle connection of the upstream, which must have one. The connection
+        calls `connection_ready` then. `Exchange.go_on` is called once the response is complete, or as soon as a task is
+        needed."""
         connection = self.upstream.pop_idle()
         assert connection is not None, "the upstream has no idle connection"
         connection.lend(self)
@@ -129,8 +130,8 @@ class Attempt(ConnectionUser):
         self._leave()
 
     def _send_now(self, connection: UpstreamConnection) -> bool:
-        """Send the whole request. Return False if the upstream must take some of it first, or takes nothing more: the
-        task will find out why."""
+        """Send the whole request. Return False if the kernel has not taken all of it, or the connection has failed: the
+        task sends the rest, and meets the error."""
         data = b"".join(self._parts)
         try:
             sent = connection.send_now(data)
@@ -171,7 +172,7 @@ class Attempt(ConnectionUser):
         return connection.call_again()
 
     def _bound(self, connection: UpstreamConnection) -> None:
-        """Wait no longer than the handler may take."""
+        """Move the read deadline of the connection to that of the handler, if that is earlier."""
         deadline = self._exchange.deadline
         if deadline < connection.conn.read_deadline:
             connection.conn.set_read_deadline(deadline)
@@ -221,7 +222,8 @@ class Attempt(ConnectionUser):
         return was_idle and error.failure in _STALE and soon and not error.started
 
     async def _request_and_respond(self, connection: UpstreamConnection) -> None:
-        """Send the rest of the request, and the rest of the response, which the client may not have taken then."""
+        """Send what is left of the request to the upstream, and what is left of the response to the client, which may
+        not have taken all of it at the end."""
         progress = connection.progress
         if progress.sent_at == INF:
             if not self._collect():
@@ -240,7 +242,7 @@ class Attempt(ConnectionUser):
         return None
 
     async def _upload_and_respond(self, connection: UpstreamConnection) -> None:
-        """Do the same for a body that has not come yet: send it while the response is awaited."""
+        """Send the rest of a body that the client is still sending, and pass the response on meanwhile."""
         begun = b"".join(self._parts)
         connection.progress.awaits_client = True
         self._upload = Upload(self._exchange, connection, begun)
@@ -275,7 +277,7 @@ class Attempt(ConnectionUser):
         return True
 
     async def _finish_send(self, connection: UpstreamConnection) -> None:
-        """Wait until the client takes more of the response, or let others run."""
+        """Wait until the client takes more of the response, or let other tasks run."""
         progress, waits = connection.progress, self._exchange.waits_for_peer
         if waits:
             progress.waited_for_client_until = INF
@@ -296,7 +298,7 @@ class Attempt(ConnectionUser):
             line, address = exchange.request.line, self.upstream.address
             _log.warning("%s: %s: the upstream has failed (%s): the tunnel has broken off", line, address, failure)
 
-    # in both
+    # in a task or without one
 
     def _use(self, connection: UpstreamConnection) -> None:
         self._connection = connection

@@ -3,13 +3,13 @@
 Facts      A server that is slow has more requests at once than others, so the one with the fewest is probably fast.
 Hazard     Requests that wait without a bound are answered when nobody waits for them any more. A slot that is given to
            a request which is cancelled meanwhile would be lost. An upstream that is ejected soon has free slots only,
-           and would get all who wait.
+           and would get all waiting requests.
 Answer     Least connections. The queue is first in, first out, and each wait in it has a deadline. A slot is handed
            over when another request leaves it; a request that cannot use it passes it on. An ejected upstream gets a
            request only if all that are available are ejected: otherwise the request waits for another one, or for the
            end of the ejection.
-Cost       A pass over the upstreams per request; an event per waiting request. All who wait look again whenever an
-           ejection begins or ends.
+Cost       A pass over the upstreams per request; an event per waiting request. Every waiting request is woken whenever
+           an ejection begins or ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class QueuedRequest:
         await self._wake.wait_until(until)
 
     def wake(self) -> None:
-        """Wake the request, which looks whether it has its turn, and until when it is to sleep."""
+        """Wake the request: it checks whether it has its turn, and until when it is to sleep."""
         wake, self._wake = self._wake, Event()
         wake.set()
 
@@ -55,7 +55,7 @@ class Balancer:
         # where the search for the fewest begins, so that equals take turns
         self._turn = 0
         for upstream in upstreams:
-            upstream.on_ejection = self._look_again
+            upstream.on_ejection = self._ejections_changed
 
     @property
     def waiting(self) -> int:
@@ -76,8 +76,9 @@ class Balancer:
         self._grant()
 
     async def acquire(self, tried: Container[Upstream], wait: float) -> Upstream:
-        """Return an upstream that is to get a request. `release` must be called with it. Wait in the queue for at most
-        `wait` seconds; raise Overloaded then. Without a wait it is one that is not in `tried`, if possible."""
+        """Return the upstream that gets the next request; the caller must `release` it. If none can take one, wait in
+        the queue, and raise Overloaded after `wait` seconds. Without a wait, an upstream in `tried` is returned only if
+        there is no other."""
         if not self._waiting:
             upstream = self._choose(tried)
             if upstream is not None:
@@ -98,8 +99,8 @@ class Balancer:
         return queued.upstream
 
     def acquire_idle(self) -> Upstream | None:
-        """Do what `acquire` does if that needs no wait, and if the upstream has an idle connection. Return None
-        otherwise."""
+        """Return the upstream that `acquire` would return, as `acquire` does, if that needs no wait and the upstream
+        has an idle connection; None otherwise."""
         if self._waiting:
             return None
         upstream = self._choose(())
@@ -126,14 +127,15 @@ class Balancer:
         """Return when the next ejection ends that has not ended at `now`, inf if none does."""
         return min([each.ejected_until for each in self._upstreams if each.ejected_until > now], default=INF)
 
-    def _look_again(self) -> None:
-        """Note that an ejection has begun, or has ended before its time."""
+    def _ejections_changed(self) -> None:
+        """Give out slots that are free now, and wake all waiting requests: an ejection has begun, or has ended before
+        its time."""
         self._grant()
         for queued in self._waiting:
             queued.wake()
 
     def _grant(self) -> None:
-        """Hand free slots over to those who wait."""
+        """Give free slots to waiting requests, in the order of their arrival."""
         while self._waiting:
             upstream = self._choose(())
             if upstream is None:
@@ -145,8 +147,8 @@ class Balancer:
             queued.wake()
 
     def _choose(self, tried: Container[Upstream]) -> Upstream | None:
-        """Return the upstream with the fewest requests of those that may get one, None if there is none. One that is in
-        `tried` only if there is no other, and one that is ejected only if all are that are available."""
+        """Return the upstream with the fewest requests of those that may get one, None if there is none. An upstream in
+        `tried` is returned only if there is no other; an ejected one only if all available ones are ejected."""
         self._turn += 1
         best: Upstream | None = None
         best_rank = (0, 0)

@@ -54,8 +54,8 @@ class BaseProxy:
         raise NotImplementedError
 
     def respond(self, exchange: Exchange) -> Responder | None:
-        """Return who forwards a request without a task, for `HttpServer(respond=...)`; None if that needs one, which
-        is always so unless overridden."""
+        """Return the responder that forwards a request without a task, for `HttpServer(respond=...)`; None if the
+        request needs a task, which is always so unless overridden."""
         return None
 
     def configure(self, *, timeouts: ProxyTimeouts | None = None, limits: ProxyLimits | None = None) -> None:

@@ -6,7 +6,7 @@ Hazard     A request that is sent while its upstream closes is lost, and only so
 Answer     An idle connection is parked in the poller: whatever comes on it, an end or bytes, removes it at once. It is
            kept for a shorter time than servers keep theirs, or than the upstream announces. Bytes also say that the
            next ones may come a moment later, when a request has the connection: then nothing can tell them from its
-           answer. So they are told to the upstream (`unasked`), which keeps no connections for some time.
+           answer. So the upstream is told of them (`unasked`), and keeps no connections for some time.
            The response to a request is awaited in the poller, too, or by a task that receives.
            Whether another request may follow is known here alone (`is_reusable`): from the bytes of the request that
            the kernel has taken, and those of the response that were given out. No caller says so.
@@ -47,8 +47,8 @@ _DEFAULTS: Final = ProxyTimeouts()
 
 
 class ConnectionUser:
-    """Who has a connection without a task: a request that waits for its response, or the upstream, between requests. An
-    abstract base class."""
+    """What uses a connection without a task: a request that waits for its response, or between requests the upstream.
+    An abstract base class."""
 
     __slots__ = ()
 
@@ -96,7 +96,7 @@ class UpstreamConnection(ReadyCallback):
         self._interim: int = 0
         # the head of its response has come, and says that HTTP goes on after it
         self._keeps_alive: bool = False
-        # who has it; None while a task has it, or nobody
+        # what is called when the connection is ready; None while a task uses the connection, or nothing does
         self._user: ConnectionUser | None = None
 
     @property
@@ -213,7 +213,7 @@ class UpstreamConnection(ReadyCallback):
         conn.set_read_timeout(reuse if self._announced is None else self._announced)
         if self.reader.buffered:
             self.unasked = True
-        elif self.call_again() or (self._has_nothing() and conn.call_when_readable(self)):
+        elif self.call_again() or (self._check_unasked() and conn.call_when_readable(self)):
             self._user = user
             return True
         return False
@@ -221,7 +221,7 @@ class UpstreamConnection(ReadyCallback):
     def discard(self) -> None:
         """Close, after a call of the user that has parked it. Bytes that have come are `unasked`."""
         self._user = None
-        self._has_nothing()
+        self._check_unasked()
         self.conn.close()
 
     def lend(self, user: ConnectionUser) -> None:
@@ -272,12 +272,13 @@ class UpstreamConnection(ReadyCallback):
         self.conn.abort()
 
     def _may_have_more(self) -> bool:
-        """Return True if bytes or an end may be there of which the poller will not tell any more."""
+        """Return True if bytes or an end may have come that the poller will not report again."""
         # a short read leaves nothing behind on a unix socket unless descriptors are passed, which is not HTTP
         return not self.conn.drained and (not self._is_unix or self._was_full or self.conn.peer_has_left)
 
-    def _has_nothing(self) -> bool:
-        """Return True if the kernel has neither bytes nor an end. Bytes are `unasked`."""
+    def _check_unasked(self) -> bool:
+        """Find out, and note, whether bytes have come that no request has asked for. Return True if neither bytes nor
+        an end have come."""
         try:
             # no more than tells: the poller calls this also where memory is short
             data = self.conn.receive_ready(1)

@@ -64,11 +64,11 @@ _HOPS: Final = 5
 # the fields that are treated each in its own way
 _SPECIAL: Final = {_HOST_NAME: _HOST, _VIA_NAME: _VIA, MAX_FORWARDS: _HOPS}
 
-# the same by name, and for responses whether a field is for one connection
+# what was found out by name: how a field of a request is treated, and whether one of a response is for one connection
 _kinds: Final[dict[bytes, int]] = {}
 _own: Final[dict[bytes, bool]] = {}
 
-# makes every character of a name `-` that some upstream may take for it
+# translates to `-` every character of a name that some upstream may read as `-`
 _SAME: Final = bytes(byte if chr(byte).isalnum() and byte < 0x80 else ord("-") for byte in range(256))
 
 # RFC 9110, 7.8: one protocol

@@ -25,8 +25,8 @@ _log: Final = logging.getLogger("deadlined.proxy")
 
 
 class Forwarder(Responder):
-    """Forwards the request of one exchange: in a task by `run`, or as a Responder, without one if possible, by
-    `upstream`, which is acquired and has an idle connection."""
+    """Forwards the request of one exchange. `run` does so in a task. With `upstream`, which was acquired and has an
+    idle connection, it is a Responder, which forwards without a task where possible."""
 
     __slots__ = ("_attempt", "_exchange", "_failed", "_fresh", "_head", "_repeated", "_shared", "_tries", "_upgrade")
 
@@ -89,7 +89,7 @@ class Forwarder(Responder):
         return await self._finish(self._new_attempt(upstream))
 
     async def _finish(self, attempt: Attempt) -> UpstreamError | Overloaded | None:
-        """Let `attempt` end. Return as `_try`."""
+        """Run `attempt` to its end. Return what `_try` returns."""
         try:
             await attempt.run()
         except UpstreamError as error:

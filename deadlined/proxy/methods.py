@@ -1,8 +1,8 @@
 """Methods that may end at the proxy.
 
 Facts      Methods are case-sensitive, so `head` is not HEAD (RFC 9110, 9.1). Some servers read it as HEAD.
-Hazard     Such an upstream sends the head of an answer only. The proxy waits for its body, in vain: the upstream has
-           failed, and a client that repeats this has each of them left out.
+Hazard     Such an upstream sends only the head of its answer. The proxy waits for the body until a deadline, and counts
+           a failure of the upstream. A client that repeats this has every upstream ejected.
 Answer     HEAD in other letters is answered with 501, as it is before an ASGI application.
 Cost       A look-up of the method per request.
 """

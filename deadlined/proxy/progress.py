@@ -4,10 +4,10 @@ Facts      The body of a request may still be sent while the response comes; the
            An upstream that cannot write may not read either: many send while they receive, as an echo does.
 Hazard     Two tasks that set one deadline overwrite each other's. A client that sends or reads slowly would use up the
            time of its upstream, which would be ejected for that.
-Answer     The deadline follows from the progress alone, in one function. Who waits asks it before each wait; who makes
-           progress meanwhile applies it anew. While the client sends, no time of the upstream runs but the one in which
-           it must take what was sent (`take_deadline`), and that only while the response does not wait for the client.
-           So it is with Envoy's per_try_timeout.
+Answer     The deadline follows from the progress alone, in one function. A task calls it before each wait; whatever
+           makes progress meanwhile applies it anew. While the client sends, the upstream has one deadline only, by
+           which it must take what was sent (`take_deadline`), and none while the response waits for the client. Envoy's
+           per_try_timeout also begins after the request.
 Cost       A few comparisons per wait.
 """
 
@@ -49,7 +49,7 @@ class Progress:
         # when the whole request was sent, or the rest of it could not be sent (`refused`); inf before
         self.sent_at: float = INF
         self.refused: bool = False
-        # the head of the response has come. Who sets it calls `apply` before the next wait
+        # the head of the response has come. Call `apply` after setting it, before the next wait
         self.head_came: bool = False
         # until when the response has waited for the client to take it: inf while it does, -inf if it never has
         self.waited_for_client_until: float = -INF

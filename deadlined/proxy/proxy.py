@@ -44,8 +44,8 @@ class Proxy(BaseProxy):
         return Forwarder(exchange, self._shared).run()
 
     def respond(self, exchange: Exchange) -> Responder | None:
-        """Return who forwards a request without a task, for `HttpServer(respond=...)`. None if the request needs a
-        task: none of its upstream's connections is idle, for example, or it is not for an upstream."""
+        """Return the responder that forwards a request without a task, for `HttpServer(respond=...)`. None if the
+        request needs a task: none of its upstream's connections is idle, for example, or it is not for an upstream."""
         request, shared = exchange.request, self._shared
         if request.upgrade or (request.method not in ALWAYS_PASSED and own_answer(request)):
             return None

@@ -33,7 +33,7 @@ class RawTunnel(Tunnel):
         # the half-closes that were passed on
         self._told_upstream = self._told_client = False
         # set when both were, or the tunnel has ended
-        self._over = Event()
+        self._done = Event()
 
     def _upstream_spoke(self) -> None:
         if not self.upstream_spoke:
@@ -48,7 +48,7 @@ class RawTunnel(Tunnel):
         await output.wait(0)
         if not self._closed:
             await self._end_downward()
-        await self._over.wait()
+        await self._done.wait()
 
     async def _end_downward(self) -> None:
         """End the side towards the client, who must take that as it must take bytes."""
@@ -57,7 +57,7 @@ class RawTunnel(Tunnel):
         try:
             await host.transport.end(deadline)
             self._told_client = True
-            self._check_over()
+            self._finish_if_told()
         except DeadlineExceeded as late:
             self.end(Reason.WRITE_TIMEOUT, host.count_expiry(self._clock.now() - late.deadline))
         except (BrokenResourceError, ClosedResourceError):
@@ -67,15 +67,15 @@ class RawTunnel(Tunnel):
         super()._end_upward()
         if self._client_ended and not (self._closed or self._upward.output.size):
             self._told_upstream = True
-            self._check_over()
+            self._finish_if_told()
 
-    def _check_over(self) -> None:
+    def _finish_if_told(self) -> None:
         """Close the upstream's connection, and let the handler return, if both half-closes were passed on."""
         if self._told_upstream and self._told_client:
             # no reset: the kernel may still have to send what the upstream has not read
             self._connection.close()
             self._upstream.succeeded()
-            self._over.set()
+            self._done.set()
 
     # implements Upgraded
 
@@ -87,4 +87,4 @@ class RawTunnel(Tunnel):
 
     def ended(self, reason: Reason) -> None:
         super().ended(reason)
-        self._over.set()
+        self._done.set()

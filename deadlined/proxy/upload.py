@@ -17,8 +17,9 @@ _JOINED: Final = 64 * 1024
 
 
 class Upload:
-    """Sends `begun`, the head with what has come of the body, framed, and then the rest of the body. Notes in the
-    progress of the connection, which says how fast the upstream must take it, when that has ended."""
+    """Sends a request whose body is still coming: first `begun`, the head and the framed start of the body, then the
+    rest of the body. Meanwhile the progress of the connection says how fast the upstream must take it; the end is noted
+    there."""
 
     __slots__ = ("_begun", "_connection", "_exchange", "_response_done", "_response_error", "error")
 
@@ -33,8 +34,8 @@ class Upload:
         self._response_error: Kept | None = None
 
     async def run_beside(self, respond: Callable[[], Awaitable[bool]]) -> None:
-        """Send it while `respond()` passes the response on. If that returns True, the response is complete: then go on
-        while it waits for the client, which may read only when it has sent everything.
+        """Send the request while `respond()` passes the response on. If that returns True, the response is complete,
+        but the client may not have taken it: go on until it has, because it may read only after it has sent everything.
 
         Raise the UpstreamError of `respond` as it is, and all else in a group: Disconnected if the client is gone or
         does not send the body.
@@ -56,7 +57,7 @@ class Upload:
             group.cancel()
 
     async def _run(self, group: Group) -> None:
-        """Send it. What the upstream does wrong is kept in `error`, which counts if no response comes: an upstream may
+        """Send the request. Keep an error of the upstream in `error`. It counts if no response comes: an upstream may
         answer without all of the body. Raise Disconnected if the client is gone or does not send the body; then the
         whole try is over."""
         try:
@@ -82,8 +83,8 @@ class Upload:
             await checkpoint()
 
     async def _next_part(self) -> tuple[bytes, bool]:
-        """Receive a piece of the body, which may be empty, and what has come with it. Return the bytes to send for
-        them, and whether they are the last: asked later, the exchange could tell of bytes that are not among them."""
+        """Receive a piece of the body, which may be empty, and what has come with it. Return the framed bytes, and
+        whether the body ends with them. The exchange cannot be asked for that later: more may have come by then."""
         exchange = self._exchange
         pieces = [await exchange.receive()]
         size = len(pieces[0])

@@ -6,8 +6,8 @@ Hazard     An upstream that refuses at once has the fewest requests, so it would
            has asked for and that comes while a request has the connection is taken for its answer.
 Answer     Passive ejection (Envoy's outlier detection): after a number of failures in a row it is left out for some
            seconds, and twice as long each time, until a request succeeds. Only failures of the upstream itself count,
-           not the statuses that its application answers, nor the end of a tunnel, which a client can bring about. Who
-           chooses decides what happens if all are left out. One that has sent what nobody asked for gets each request
+           not the statuses that its application answers, nor the end of a tunnel, which a client can bring about. The
+           balancer decides what happens if all are left out. One that has sent what nobody asked for gets each request
            on a new connection, for a minute, and then twice as long each time: nothing of an earlier request can come
            on it.
 Cost       Two comparisons per choice, and one per connection that is kept.
