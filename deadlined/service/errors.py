@@ -7,13 +7,14 @@ import signal
 FAILED = 1
 WRONG_ARGUMENTS = 2
 CANNOT_BIND = 3
-# a drain has cut something
+# the drain has cut a request or a connection
 CUT = 4
 
 
 class StartupError(Exception):
-    """A service cannot start. The message is one line that says why and what to do; the process exits with
-    `exit_code`. `details` is a traceback of the application's for people, from its own file on; "" if there is none."""
+    """A service cannot start. The message is one line that says why and what to do; the process exits with `exit_code`.
+    `details`: the traceback of the application's error, for people, from the application's own file on; "" if there is
+    none."""
 
     def __init__(self, message: str, exit_code: int = FAILED, details: str = "") -> None:
         super().__init__(message)
@@ -22,13 +23,14 @@ class StartupError(Exception):
 
 
 def cannot_start(what: str, error: OSError) -> StartupError:
-    """Return the error of a service one of whose parts the system has refused."""
+    """Return the error of a service whose part `what` the system has refused to start, with `error`."""
     return StartupError(f"cannot start {what}: {error.strerror or error}")
 
 
 def before_serving(code: int, *, stopping: bool) -> int:
-    """Return the exit code of a service one of whose processes has ended with `code`, before it served; below 0 it is
-    the number of a signal. `stopping`: the service ends anyway. A process that was told to end has cut nothing."""
+    """Return the exit code of a service that ends because one of its processes has ended before it served. `code`: the
+    exit code of the process, or the number of its signal, below 0. `stopping`: the service was stopping anyway. A
+    process that was told to end has cut nothing."""
     if stopping:
         return FAILED if code == -signal.SIGKILL else 0
     if code == -signal.SIGTERM:
@@ -37,7 +39,7 @@ def before_serving(code: int, *, stopping: bool) -> int:
 
 
 def worse(one: int, other: int) -> int:
-    """Return the exit code of a service of which two processes have ended with these."""
+    """Return the exit code of a service whose two processes have ended with the exit codes `one` and `other`."""
     if one == other or other == 0:
         return one
     return CUT if {one, other} == {0, CUT} else FAILED

@@ -60,8 +60,8 @@ _NO_PROGRAM = frozenset(
 
 
 class Child:
-    """A command that is to listen at `place`. `available(whether)` is called when it begins to accept connections, and
-    when it has ended or is said to refuse them. For the main thread of a run.
+    """A command that must listen at `place`. `available(True)` is called when it begins to accept connections,
+    `available(False)` when it has ended or `refused` was called. For the main thread of a run.
 
     Call `start`, then `keep` in a task, then `stop`, and `abort` in any case.
     """
@@ -77,7 +77,7 @@ class Child:
         self._started = 0.0
         self._backoff = Backoff()
         self._stopping = False
-        # it has refused a connection, and has not accepted one since
+        # the command has refused a connection, and has not accepted one since
         self._refuses = False
 
     async def start(self) -> None:
@@ -112,8 +112,8 @@ class Child:
             process = await self._start_again()
 
     def refused(self) -> None:
-        """Note that the command has refused a connection, as many do which end when their last request has: it is not
-        available until `keep` finds that it accepts one, or has started it again."""
+        """Note that the command has refused a connection. Many servers stop listening before they end. The command is
+        not available until `keep` finds that it accepts a connection, or has started it again."""
         if self._process is not None and not self._refuses:
             self._refuses = True
             self._available(False)
@@ -166,7 +166,7 @@ class Child:
         return process
 
     async def _has_ended(self, process: subprocess.Popen[bytes]) -> None:
-        """Return when the process has ended. Meanwhile, if it refuses connections, look whether it accepts them."""
+        """Return when the process has ended. While it refuses connections, test whether it accepts them again."""
         while process.poll() is None:
             if self._refuses and await self._is_accepting(process, told=True):
                 self._refuses = False
@@ -192,8 +192,8 @@ class Child:
         await sleep(max(self._backoff.until - current_time(), 0.0))
 
     async def _is_accepting(self, process: subprocess.Popen[bytes], told: bool = False) -> bool:
-        """Wait until the command accepts connections, and say so. Return False if it ends before. `told`: the log says
-        already that it does not."""
+        """Wait until the command accepts connections, and call `available`. Return False if it ends before. `told`: the
+        log says already that it does not accept any."""
         while process.poll() is None:
             if await self._accepts():
                 self._available(True)
@@ -217,8 +217,8 @@ class Child:
         return True
 
     def _note_end(self, process: subprocess.Popen[bytes], *, again: bool) -> str:
-        """Log that the process has ended, end what it has left, and set the delay if it is started `again`. Return how
-        it has ended."""
+        """Log that the process has ended, kill what it has left of its group, and set the delay if it is started
+        `again`. Return how it has ended, for a message."""
         self._kill()
         self._process = None
         code = process.returncode
@@ -253,8 +253,8 @@ def _prepared() -> Callable[[], None]:
 
 
 def _cannot_start(program: str, error: OSError) -> StartupError:
-    """Make the error of a command that the system cannot start: a wrong argument, or a lack that may be over at the
-    next start."""
+    """Return the error of a command that the system cannot start. Its exit code says whether the command is wrong, or
+    the system lacks something that it may have at the next start."""
     hints = {
         FileNotFoundError: "is it installed, and on PATH?",
         PermissionError: "is it a file that may be executed?",

@@ -26,8 +26,8 @@ _HOST = "127.0.0.1"
 
 
 class Place(ABC):
-    """A place to listen. An abstract base class. `name`: what a command calls it; `value`: what it is given instead.
-    `address`: as --upstream has it."""
+    """A place where a command listens. An abstract base class. `name`: the placeholder in the command; `value`: what
+    replaces it; `address`: the same place as --upstream has it."""
 
     name: str
     value: str
@@ -85,7 +85,8 @@ class PortPlace(Place):
 
 
 def place_in(command: Sequence[str]) -> Place:
-    """Make the place that `command` names. It must be closed. StartupError if the system has none."""
+    """Make the place whose placeholder is in `command`. The caller must close it. StartupError if the system has
+    none."""
     try:
         return SocketPlace() if any(SocketPlace.name in word for word in command) else PortPlace()
     except OSError as error:

@@ -5,7 +5,7 @@ Facts      SIGHUP comes when a terminal is closed, and by custom it also tells a
 Hazard     A server that only reads its configuration lives on without its terminal, and keeps the port. One that is
            signalled while it starts is ended; a first worker process takes its whole service along. A drain is cut by
            the second signal of a terminal that is closed.
-Answer     It has a handler before the application is imported, and is held back until then (`terminal.py`). If this
+Answer     SIGHUP has a handler before the application is imported, and is held back until then (`terminal.py`). If this
            process was started on a terminal and has lost it, and not under nohup, the first SIGHUP ends it as SIGTERM
            does, unless it ends already. Otherwise it reloads or drains, once the process serves. A process that has a
            supervisor does not check the terminal: the supervisor does.
@@ -40,8 +40,9 @@ class Hangup:
             signal.signal(signal.SIGHUP, self._on_signal)
 
     def follow(self, call: Callable[[], object], stop: Callable[[], object]) -> None:
-        """Call `call()` from now on, between two bytecodes, for each SIGHUP that does not end the process, and now if
-        one has come before; and `stop()`, in place of raising SIGTERM, for the first one that ends it."""
+        """From now on, call `call()` between two bytecodes for each SIGHUP that does not end the process, and call it
+        now if one has come before. For the first SIGHUP that ends the process, call `stop()` instead of raising
+        SIGTERM."""
         self._call = call
         self._stop = stop
         if self._pending:

@@ -86,7 +86,7 @@ class Notifier:
             self._state = b""
 
     def _enter(self, *lines: str) -> None:
-        # one that was not sent is past
+        # an earlier state that was not sent is out of date
         self._state = "\n".join(line.replace("\n", " ") for line in lines).encode()
         self.resend()
         if self._state:
@@ -107,7 +107,7 @@ class Notifier:
 
 
 def notifier(environment: MutableMapping[str, str]) -> Notifier:
-    """Make the notifier of this process of its environment, and remove the variables there."""
+    """Make the notifier of this process from the variables of `environment`, and remove them there."""
     address, period, pid = (environment.pop(name, "") for name in _VARIABLES)
     if not address.startswith(("/", "@")):
         return Notifier()

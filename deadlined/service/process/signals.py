@@ -135,8 +135,8 @@ def signal_name(number: int) -> str:
 
 
 def ending_of(code: int, *, ended_here: bool) -> dict[str, object]:
-    """Return the fields of the log that say how a process has ended: its exit code, or the signal whose number `code`
-    is, below 0, and what sends it. `ended_here`: this process may have sent it."""
+    """Return the fields of the log that say how a process has ended. `code`: its exit code, or below 0 the number of
+    the signal that has ended it. `ended_here`: this process may have sent that signal."""
     if code >= 0:
         return {"code": code}
     if code == -signal.SIGKILL and not ended_here:

@@ -15,8 +15,8 @@ _NAMED = 10
 
 
 def waited_for(tasks: list[str]) -> str:
-    """Name what the end of the event loop waits for, `tasks`, or else what that of Python does: threads, and processes
-    of `multiprocessing`; "" if there is nothing."""
+    """Name what the process has waited for: the tasks that the event loop has not ended, `tasks`, or without any, the
+    threads and the processes of `multiprocessing` that Python waits for. Return "" if there is nothing."""
     if tasks:
         return f"; it has waited for the cancelled tasks {_listed(tasks)}"
     threads = [one.name for one in threading.enumerate() if _is_joined(one)]
@@ -43,8 +43,8 @@ def _is_joined(thread: threading.Thread) -> bool:
 
 
 def busy_place() -> str:
-    """Say where the main thread is in the application, or at the end of Python in an installed package, which has told
-    `atexit`; "" if it is in neither. A script that runs the server, as the command is one, is not where it is."""
+    """Say where the main thread runs code of the application, or else of an installed package that the end of Python
+    calls by `atexit`; "" if it runs neither. A script that runs the server, as the command does, does not count."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     installed = ""
     while frame is not None and not is_of_package(file := frame.f_code.co_filename):

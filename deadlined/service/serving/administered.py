@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def bind_admin(address: str | None, token_file: str | None) -> AdminSockets | None:
-    """Bind the listener, before a process or an event loop is started; None without an address."""
+    """Bind the admin listener, before a process or an event loop is started. Return None without an address."""
     if address is None:
         if token_file is not None:
             raise StartupError("--admin-token-file needs --admin", WRONG_ARGUMENTS)
@@ -30,7 +30,7 @@ def bind_admin(address: str | None, token_file: str | None) -> AdminSockets | No
 
 
 def admin_on(sockets: AdminSockets | None, config: object, log: Log) -> Admin | None:
-    """Return the listener on sockets that are bound. It shows `config`."""
+    """Return the admin listener on bound sockets, which shows `config`; None without sockets."""
     if sockets is None:
         return None
     from ..admin.hosting import Admin
@@ -39,7 +39,7 @@ def admin_on(sockets: AdminSockets | None, config: object, log: Log) -> Admin | 
 
 
 def overseer_for(admin: Admin | None, log: Log) -> Overseer | None:
-    """Return what keeps an admin process beside a supervisor."""
+    """Return the overseer that keeps an admin process beside a supervisor; None without an admin listener."""
     if admin is None:
         return None
     from ..admin.oversight import AdminProcess
@@ -50,8 +50,8 @@ def overseer_for(admin: Admin | None, log: Log) -> Overseer | None:
 def local_service(
     address: str | None, log: Log, drain: Callable[[str], object] | None, reload: Callable[[str], Reloaded]
 ) -> LocalService | None:
-    """Return this process as the listener at `address` and the supervisor see it, None without a listener. It can be
-    drained, unless `drain` is None, and reloaded, by functions that are told who has asked."""
+    """Return what the admin listener at `address`, or the supervisor, needs to ask about this process; None without a
+    listener. `drain(by)`, None if this process cannot be drained alone, and `reload(by)` are told what has asked."""
     if address is None:
         return None
     from ..admin.local import LocalService

@@ -1,4 +1,4 @@
-"""The end of the content, after the drain; also if requests do not end.
+"""The end of the content (`content/content.py`), after the drain; also if requests do not end.
 
 Facts      Nothing ends a request that waits for a thread of anyio's, as a plain `def` endpoint of FastAPI does, nor one
            that ignores its cancellation. Then the process is ended (`stopping.py`).

@@ -12,12 +12,13 @@ from .drain_report import DrainReport
 
 
 class ProcessDrain:
-    """The drain of a server, in its event loop. `seconds()` is asked when it begins; then `start` is called with the
-    server, the signal's name and the seconds, which are None for a drain without a limit. It begins the server's.
+    """The drain of a server, for its event loop. When it begins, `seconds()` says how long it may take, and
+    `start(server, name, seconds)` must begin the drain of the server; there `name` is the signal's, and `seconds` is
+    None for a drain without a limit.
 
-    A worker process is told to drain by a signal and to end the drain over its link: trio runs what either has to do in
-    any order if both have come while the event loop was blocked. And a second signal may interrupt the handler of the
-    first. So `cut` may be called before `begin`.
+    `cut` may be called before `begin`. A worker process is told to drain by a signal, and to end the drain over its
+    link. If both have come while the event loop was blocked, trio handles them in any order. A second signal may also
+    interrupt the handler of the first.
     """
 
     def __init__(
@@ -33,11 +34,11 @@ class ProcessDrain:
         self._report = DrainReport(server, log)
         self._begun = Event()
         self._cut = Event()
-        # absolute. A server that ends without a drain leaves no time for what comes after it
+        # when the drain must be over, absolute. It is over now for a server that ends without a drain
         self._ends = current_time()
 
     def begin(self, name: str) -> None:
-        """Begin the drain, because of this signal. It ends at once if it was cut before."""
+        """Begin the drain, because of the signal `name`. It ends at once if `cut` was called before."""
         seconds = self._seconds()
         self._ends = current_time() + seconds
         self._start(self._server, name, None if seconds == math.inf else seconds)
@@ -47,7 +48,7 @@ class ProcessDrain:
         self._begun.set()
 
     def cut(self) -> None:
-        """End it now, or as soon as it begins. A further call does not move the deadline back."""
+        """End the drain now, or as soon as it begins. A further call does not move the deadline back."""
         self._ends = min(self._ends, current_time())
         self._cut.set()
         self._server.cut()

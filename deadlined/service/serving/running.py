@@ -49,9 +49,9 @@ def is_first(link: Link | None) -> bool:
 
 @dataclass(frozen=True)
 class Parent:
-    """What is around a serving process. `link`: from a worker process to its supervisor, None in others. `hangup`: the
-    handler of SIGHUP. `notifier`: tells the service manager what a process does that serves alone. `starting`: the
-    handler of SIGTERM and SIGINT until the process serves."""
+    """What a serving process is given by the command that runs it. `link`: from a worker process to its supervisor,
+    None in others. `hangup`: the handler of SIGHUP. `notifier`: tells the service manager, or the parent of --reload,
+    what the process does. `starting`: the handler of SIGTERM and SIGINT until the process serves."""
 
     link: Link | None
     hangup: Hangup
@@ -61,7 +61,7 @@ class Parent:
 
 @dataclass(frozen=True)
 class Live:
-    """What is there while a process serves: its server, and the handlers of the signals that end it."""
+    """A process that serves: its server, and the handlers of the signals that end it."""
 
     server: HttpServer
     stopper: Stopper
@@ -90,7 +90,7 @@ class Service:
         self._free_descriptors = INF
         # None until it serves
         self._live: Live | None = None
-        # the service ends, not only this process of it
+        # the whole service ends, not only this process
         self._service_ends = False
         self.has_begun: bool = False
         self.exit_code: int = 0
@@ -230,8 +230,8 @@ class Service:
         return StallWatch(current_host(), threshold, log, self._link.block.note)
 
     def _announce(self, server: HttpServer, listeners: list[Listener], stalls: StallWatch) -> None:
-        """Say that connections are accepted. Signals must be handled by now: a reader of the log may send one at
-        once. A worker process says it when it has sockets."""
+        """Tell people, the admin listener and the service manager that connections are accepted. Signals must be
+        handled by now: a reader of the log may send one at once. A worker process greets when it has sockets."""
         if self._link is None:
             self._greet([url_of(self._config, one.socket) for one in listeners])
         if self._local is not None:
@@ -239,12 +239,14 @@ class Service:
         self._notifier.ready("serving")
 
     def _drain_on_request(self, by: str) -> None:
-        """Drain as upon SIGTERM, in a process that serves. The next signal is the first one."""
+        """Drain as at SIGTERM, if the process serves. The request does not count as a signal: the next signal is the
+        first."""
         if self._live is not None:
             self._live.stopper.request(by)
 
     def _begin_drain(self, server: HttpServer, name: str, seconds: float | None) -> None:
-        """Accept no more connections, and say so to all who should know. `name`: the signal's, or what has asked."""
+        """Accept no more connections, and tell the log, the service manager, the supervisor and the admin listener.
+        `name`: the signal's, or what has asked."""
         self._log("draining", signal=name, open=server.open_connections, background=server.background, seconds=seconds)
         self._notifier.stopping(f"{name}: draining, {server.open_connections} connections open")
         server.shutdown(reuse_grace(name, reloads=self._config.reload))
@@ -274,7 +276,7 @@ class Service:
         return found
 
     def _take_over(self, server: HttpServer, encoded: bytes) -> None:
-        """Use what the supervisor has read again."""
+        """Use the configuration that the supervisor has read again, `encoded` by `changing.encode`."""
         self._configuration.config = apply(self._config, encoded)
         self._apply(server)
 
@@ -292,7 +294,8 @@ class Service:
             self._local.configured(config)
 
     def _note_stop(self, server: HttpServer) -> None:
-        """Note that the service ends. If others were to replace this process, somebody waits for its end now."""
+        """Note that the whole service ends. A process that drains because it was to be replaced keeps idle connections
+        for a shorter time from now on: the service waits for its end."""
         self._service_ends = True
         if server.draining:
             server.shutdown()

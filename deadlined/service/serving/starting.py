@@ -34,11 +34,10 @@ from ..process.signals import ALWAYS_STOP, StopSignals
 
 
 class Starting:
-    """The handler of SIGTERM and SIGINT, from construction on, until others take its place. For the main thread.
+    """The handler of SIGTERM and SIGINT, from its construction until other handlers replace it. For the main thread.
 
-    `replaced`: the handlers in whose place it is. Children of the application get them, beside `hangup`, that of
-    SIGHUP. `supervised`: another process has started this one, and ends it. `has_served`: the process serves, or has
-    served.
+    `replaced`: the handlers that it has replaced. Children of the application get them, and `hangup` as that of SIGHUP.
+    `supervised`: another process has started this one, and ends it. `has_served`: the process serves, or has served.
     """
 
     def __init__(
@@ -58,10 +57,10 @@ class Starting:
         # the signal that has ended the start, and whether SIGTERM has come
         self._first: signal.Signals | None = None
         self._terminated = False
-        # the application has started; what has come since
+        # the application has started, and the signals that have come since
         self._keeps = False
         self._kept: list[int] = []
-        # what `around_run` has blocked
+        # the signals that `around_run` has blocked
         self._held: set[signal.Signals] = set()
         others = {} if hangup is None else {signal.SIGHUP: hangup}
         children_get({**self.replaced, **others})
@@ -86,26 +85,28 @@ class Starting:
             self.replaced[signal.SIGINT](number, frame)
 
     def keep_signals(self) -> None:
-        """Keep signals for the handlers that take its place, from now on: the application has started."""
+        """Keep all further signals for the handlers that replace this one: the application has started."""
         self._keeps = True
 
     def pass_on(self) -> None:
-        """Give what was kept to the handlers that have taken its place."""
+        """Send the kept signals again, to the handlers that have replaced this one."""
         kept, self._kept = self._kept, []
         for number in kept:
             signal.raise_signal(number)
 
     def go_on(self) -> None:
-        """KeyboardInterrupt if a signal has ended the start, and the interrupt was swallowed."""
+        """Raise KeyboardInterrupt once more if a signal has ended the start: something has swallowed the first one."""
         if self._first is not None:
             raise KeyboardInterrupt
 
     @contextmanager
     def around_run(self) -> Iterator[None]:
-        """Run an event loop in this block, and its whole main task in a block of `in_run`. A loop takes the place of no
-        handler but Python's own; so that has its place back when the loop begins. The signals wait until `in_run`: they
-        would also interrupt the loop itself, and do so if a thread of the application's takes them. KeyboardInterrupt
-        as of `go_on`."""
+        """Run an event loop in this block, and its whole main task in a block of `in_run`.
+
+        An event loop replaces no handler of SIGINT but Python's own, so Python's own is back when the loop begins.
+        SIGTERM and SIGINT are blocked until `in_run`: before it they would interrupt the loop itself, even if a thread
+        of the application receives them. Raise KeyboardInterrupt as `go_on` does.
+        """
         self.go_on()
         self._held = {*ALWAYS_STOP} - signal.pthread_sigmask(signal.SIG_BLOCK, ALWAYS_STOP)
         try:
@@ -168,7 +169,7 @@ class Starting:
             interrupt(signal.SIGINT, frame)
 
     def _take_interrupts(self) -> None:
-        """Take the place of the handler of SIGINT, unless it is ignored, and let the signals come."""
+        """Replace the handler of SIGINT, unless the signal is ignored, and unblock the signals."""
         handler = signal.getsignal(signal.SIGINT)
         if callable(handler) and handler is not self:
             self.replaced[signal.SIGINT] = handler

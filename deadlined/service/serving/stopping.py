@@ -57,15 +57,16 @@ class Stopper:
     """The signal handlers of a serving process: `with Stopper(drain, begin, end, hangup, reload):` in the main thread
     of a run.
 
-    `drain()` is asked when a drain is to begin. `hangup` has the handler of SIGHUP, which calls `reload()` in the run,
-    or begins a drain as `request` does.
+    The first SIGTERM or SIGINT begins the drain, unless `request` has begun it: `drain()` returns its seconds, and
+    `begin(signal name)` is called in the run. A later signal that is not of the same stop (`StopSignals`, on `clock`)
+    calls `end()` in the run. `hangup` handles SIGHUP: it calls `reload()` in the run, or begins a drain as `request`
+    does.
 
-    The first SIGTERM or SIGINT calls `begin(signal name)` in the run, unless `request` has done so, each later
-    one that is not of the same stop calls `end()` (`StopSignals`, on `clock`). If the process still exists MARGIN
-    seconds after the drain, or after such a later signal, it exits, with 1 or with what `served` was told. After the
-    `with` a signal that cuts only begins that time, if a drain was asked for; else the handlers from before are back.
+    If the process still exists MARGIN seconds after the drain, or after a signal that has cut it, it exits: with the
+    code that `served` was given, else with 1. After the `with`, if a drain was begun, a signal that cuts only begins
+    that time. If none was begun, the handlers from before are back.
 
-    `end` is None in a worker process and under --reload, where another process ends this one. SIGHUP then begins the
+    `end` is None in a worker process and under --reload, where another process ends this one. Then SIGHUP begins the
     drain as well: a supervisor replaces a worker process that has drained, and nothing would replace a single process.
     Signals after the first are ignored, also after the `with`, so that they change neither the application's shutdown
     nor the exit code.
@@ -87,11 +88,12 @@ class Stopper:
         self._end = end
         self._clock = clock
         self._stops = StopSignals()
-        # a drain has been asked for, and by what
+        # a drain has been asked for, and the name of the signal or request
         self._begun = False
         self._name = ""
-        # MARGIN runs from the signal that cuts
+        # a signal has cut the drain: MARGIN runs from then
         self._cut = False
+        # the `with` has ended
         self._left = False
         # the exit code once serving has ended
         self._earned: int | None = None
@@ -116,8 +118,8 @@ class Stopper:
         return self._begun
 
     def request(self, name: str) -> None:
-        """Begin the drain in this name, unless that was asked for already. It does not count as a signal: after a
-        drain that was asked for otherwise the first signal cuts nothing."""
+        """Begin the drain, unless it was begun already. `name`: what has asked for it. The request does not count as a
+        signal: the first signal after it cuts nothing."""
         if self._begun:
             return
         self._begun = True
@@ -128,9 +130,9 @@ class Stopper:
         self._call_soon(self._begin_drain)
 
     def served(self, code: int) -> None:
-        """Note that serving has ended, and with which exit code. After a drain nothing but the end of Python is left,
-        which waits for threads of the application: if the process still exists EXIT_GRACE seconds from now, it exits
-        so."""
+        """Note that serving has ended with the exit code `code`. After a drain nothing but the end of Python is left,
+        which waits for threads of the application. If the process still exists EXIT_GRACE seconds from now, it exits
+        with `code`."""
         self._earned = code
         if self._begun:
             end_later(EXIT_GRACE, partial(self._end_process, f"{EXIT_GRACE:g} s of the end of its drain"))
@@ -159,8 +161,8 @@ class Stopper:
             self.end_now(self._end)
 
     def end_now(self, end: Callable[[], object]) -> None:
-        """End the drain by `end()` in the run, because of a later signal, which may have come to another process. If
-        the process still exists MARGIN seconds from now, it exits."""
+        """End the drain by `end()` in the run, because of a later signal to this process or to its supervisor. If the
+        process still exists MARGIN seconds from now, it exits."""
         if not self._cut:
             self._cut = True
             end_later(MARGIN, partial(self._end_process, f"{MARGIN:g} s of another signal"))

@@ -20,8 +20,8 @@ from ..log.queries import WithoutQueries, leave_out_queries
 
 @dataclass(frozen=True)
 class Voice:
-    """How a serving process speaks. `thread_log` may be called in other threads. `access` is None without an access
-    log."""
+    """The output of a serving process: its log, its access log, and the first screen. `thread_log` may be called in
+    other threads. `access` is None without an access log."""
 
     layout: Layout
     log: Log
@@ -30,8 +30,8 @@ class Voice:
     out: TextIO
 
     def greet(self, config: ServeConfig, title: str, urls: Sequence[str], *, for_all: bool) -> None:
-        """Say that this process listens at `urls`; on the first screen, which is `for_all` processes, also that it
-        serves what has this title."""
+        """Log that this process listens at `urls`. If the layout has a first screen, a process that speaks `for_all`
+        writes that instead; it also says what is served (`title`)."""
         greets = for_all and reaches("info", config.log_level)
         screen = self.layout.greeting(_facts(config, title, urls)) if greets else ""
         if screen:
@@ -42,7 +42,7 @@ class Voice:
             self.log("listening", url=each, loop=config.loop, **parser, version=__version__, pid=os.getpid())
 
     def end(self) -> None:
-        """Write what the access log keeps; from now on wait longer for a reader that lags."""
+        """Write the lines that the access log keeps. From now on, wait longer for a reader of the output that lags."""
         write_last_lines_to(self.out)
         if self.access is not None:
             self.access.flush()
