@@ -27,30 +27,31 @@ _WAYS: Final = {"bind": "bind", "uds": "uds", "host": "port", "port": "port"}
 
 
 def keep_one_way_to_listen(layers: list[Layer], of_file: Layer) -> tuple[list[str], list[str]]:
-    """Let the first layer that says where to listen decide in which way, and remove the other ways from all layers.
-    Return a line for the mistake that this layer itself uses two ways, and for each warning that `of_file`, one of the
-    later layers, has said it in vain: a variable may come from a container's image, unseen. An empty list of places is
-    removed as if it were not given."""
-    for layer in layers:
-        if "bind" in layer and not layer["bind"].value:
-            del layer["bind"]
-    first = next((layer for layer in layers if not _WAYS.keys().isdisjoint(layer)), {})
-    here = [name for name in _WAYS if name in first]
-    if not here:
+    """Remove all ways to say where to listen but one from `layers`: the first layer that says it decides. Return a line
+    for the mistake that this layer uses two ways, and warnings that `of_file`, one of `layers`, has said it in vain.
+    Variables give no warning: they may come from a container's image, unseen."""
+    _remove_empty_places(layers)
+    deciding = next((layer for layer in layers if not _WAYS.keys().isdisjoint(layer)), None)
+    if deciding is None:
         return [], []
-    way, by = _WAYS[here[0]], first[here[0]].origin
-    problems = [
-        f"{by} and {first[name].origin} both say where to listen; give all places with --bind"
-        for name in here
-        if _WAYS[name] != way
-    ]
-    others = [name for name in _WAYS if _WAYS[name] != way]
-    vain = [] if of_file is first else [name for name in others if name in of_file]
+    first, *more = [name for name in _WAYS if name in deciding]
+    by = deciding[first].origin
+    others = [name for name, way in _WAYS.items() if way != _WAYS[first]]
+    second = next((deciding[name].origin for name in more if name in others), None)
+    problems = [] if second is None else [f"{by} and {second} both say where to listen; give all places with --bind"]
+    vain = [] if of_file is deciding else [name for name in others if name in of_file]
     warnings = [f"{of_file[name].origin}: {name} is not used: {by} says where to listen" for name in vain]
     for layer in layers:
         for name in others:
             layer.pop(name, None)
-    return problems[:1], warnings
+    return problems, warnings
+
+
+def _remove_empty_places(layers: list[Layer]) -> None:
+    """Treat an empty list of places as not given."""
+    for layer in layers:
+        if "bind" in layer and not layer["bind"].value:
+            del layer["bind"]
 
 
 # the settings that are of no use where nothing is read as HTTP
@@ -63,8 +64,8 @@ OF_HTTP: Final = (
 
 
 def leave_out_http(layers: list[Layer], variables: Layer) -> None:
-    """Remove the settings of HTTP from `variables`, one of the layers, if TCP is guarded: they are meant for services
-    that share the environment."""
+    """Remove the settings of HTTP from `variables`, one of `layers`, if TCP is guarded: they are meant for other
+    services that share the environment."""
     given = next((layer["tcp"] for layer in layers if "tcp" in layer), None)
     if given is not None and given.value:
         for name in OF_HTTP:
@@ -72,8 +73,9 @@ def leave_out_http(layers: list[Layer], variables: Layer) -> None:
 
 
 def keep_one_process(layers: list[Layer], shared: Layer) -> list[str]:
-    """Remove the number of worker processes from `shared`, what variables of all servers give, if `layers` ask for what
-    is of one process. Return a warning, unless it is a command's server, which may read the variable itself."""
+    """Remove the number of worker processes from `shared`, the values of variables that other servers read as well, if
+    `layers` ask for something that only one process does. Return a warning, but not for a command that is started: its
+    server may read the variable itself."""
     if "workers" not in shared:
         return []
     if any("command" in layer for layer in layers):
@@ -93,8 +95,8 @@ _EXAMPLE: Final = "deadlined run -- uvicorn app:app --uds {uds}"
 
 
 def conflicts(config: ServeConfig, command: str | None = None) -> list[str]:
-    """Return a line for each pair of settings that do not go together, and for what `command` needs and does not have.
-    None is for any command."""
+    """Return a line for each pair of settings that do not go together, and for each setting that `command` needs and
+    does not have. `command` None: any command."""
     found = [*_with_null(config), *_of_command(config, command)]
     if command == PROXY and not config.upstream:
         found.append(
@@ -146,8 +148,8 @@ def _of_tls(config: ServeConfig) -> list[str]:
 
 
 def _of_admin(config: ServeConfig) -> list[str]:
-    """Return what is wrong with the place of the admin listener, or why it needs a token that is not given. What a name
-    stands for is found out when it is bound."""
+    """Return what is wrong with the address of the admin listener, or why it needs a token that is not given. A name is
+    resolved only when it is bound."""
     if config.admin is None:
         return [] if config.admin_token_file is None else ["--admin-token-file needs --admin"]
     try:
