@@ -31,7 +31,8 @@ _TOKEN = re.compile(r"[!-~]+")
 
 @dataclass(frozen=True)
 class AdminSockets:
-    """The bound sockets, how to remove their file (None for TCP), who may use them, and their address for people."""
+    """The bound sockets. `unlink` removes their file, None for TCP. `gate`: who may use them. `url`: their address, for
+    people."""
 
     sockets: list[stdlib.socket]
     unlink: Callable[[], object] | None

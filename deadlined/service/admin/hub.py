@@ -32,8 +32,8 @@ _log = logging.getLogger("deadlined.admin")
 
 @dataclass
 class _Member:
-    """A worker process. `silent`: it does not answer the supervisor's own questions either. `last` is its last answer,
-    without connections. `asked`: when the question was sent that it has not answered yet, `inf` if there is none."""
+    """A worker process. `silent`: it does not answer the supervisor's own questions either. `last`: its last answer,
+    without connections. `asked`: when it was sent the question that it has not answered yet, `inf` if there is none."""
 
     number: int
     send: Send
@@ -72,9 +72,9 @@ class Hub:
         self._members: dict[int, _Member] = {}
         self._collections: dict[int, _Collection] = {}
         self._retired: Counters | None = None
-        # the numbers, of those that there should be, that a process has or has had
+        # the numbers of worker processes so far, without those above the number that is wanted
         self._numbers: set[int] = set()
-        # processes that were started for one of them
+        # processes that were started with a number that an earlier one had
         self._restarts = 0
 
     def joined(self, pid: int, number: int, send: Send) -> None:
@@ -84,21 +84,21 @@ class Hub:
         self._numbers.add(number)
 
     def is_ready(self, pid: int) -> None:
-        """Note that it serves."""
+        """Note that the worker process serves."""
         self._members[pid].ready = True
 
     def is_silent(self, pid: int, silent: bool) -> None:
-        """Note that it does not answer the supervisor, or does so again."""
+        """Note whether the worker process leaves the supervisor's questions unanswered."""
         self._members[pid].silent = silent
 
     def leaves(self, pid: int) -> None:
-        """Note that it drains: it answers questions, but does not count as one that serves."""
+        """Note that the worker process drains: it still answers questions, but does not count as serving."""
         self._members[pid].leaving = True
 
     def want(self, number: int) -> None:
         """Note how many worker processes there should be."""
         self._wanted = number
-        # one that is started later for a higher number is in nobody's place
+        # a process that is started later with a higher number replaces none
         self._numbers = {each for each in self._numbers if each <= number}
 
     @property
@@ -107,7 +107,7 @@ class Hub:
         return sum(member.state == "serving" for member in self._members.values()) >= self._wanted
 
     def left(self, pid: int) -> None:
-        """Note that it has ended, and keep what it has counted."""
+        """Note that the worker process has ended, and keep what it has counted."""
         member = self._members.pop(pid)
         if member.last is not None:
             self._retired = add(self._retired, member.last.counters)
@@ -130,11 +130,11 @@ class Hub:
             self._finish(question.id)
 
     def told(self, pid: int, payload: bytes) -> None:
-        """Take an answer."""
+        """Take an answer of a worker process; empty if it serves nothing yet, or could not answer."""
         member = self._members[pid]
         member.asked = math.inf
         if not payload:
-            # it serves nothing yet, or it could not answer; its log says why
+            # the log of the worker process says why
             return
         try:
             answer = msgspec.json.decode(payload, type=Answer)

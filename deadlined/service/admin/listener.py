@@ -75,7 +75,7 @@ class AdminListener:
             _log.exception("the admin listener has failed; what it describes goes on")
 
     def shutdown(self) -> None:
-        """Answer what was asked, and end soon."""
+        """End the streams of live pages, and drain: open requests are answered."""
         self._handler.end_streams()
         self._server.shutdown(reuse_grace=0.0)
 

@@ -25,10 +25,10 @@ _log = logging.getLogger("deadlined.admin")
 
 
 class LocalService(Service):
-    """The serving process itself. `drain()` begins its drain; it is called once at most. It is None if the service
-    would not end with this process. `reload()` reads its configuration again.
+    """The serving process itself. `drain()` begins its drain, and is called at most once; it is None if the service
+    would not end with this process. `reload()` reads the configuration again.
 
-    It is `starting` until `serving` is set, and `draining` once `begin_drain` was called.
+    The status is `starting` until `serving` is set, and `draining` once `begin_drain` was called.
     """
 
     def __init__(self, drain: Callable[[], object] | None, reload: Callable[[], Reloaded]) -> None:
@@ -88,14 +88,14 @@ class LocalService(Service):
             self._drain()
 
     async def reply(self, question: bytes, worker: int) -> bytes:
-        """Answer a supervisor's question, as its worker process number `worker`. b"" if nothing is served yet, or if
-        `question` is b"": that only asks whether the process answers."""
+        """Answer a supervisor's question as the worker process number `worker`. Return b"" if nothing is served yet, or
+        if `question` is b"", which only asks whether the process answers."""
         answer = await self._answer(msgspec.json.decode(question, type=Question), worker) if question else None
         return b"" if answer is None else msgspec.json.encode(answer)
 
     def last_reply(self, worker: int) -> bytes:
-        """Return a last answer, unasked, before the end of the process. b"" if nothing was served, or if it cannot be
-        made, which must not make a failure of a drain in order."""
+        """Return the last counts, which the process sends unasked before it ends. Return b"" if nothing was served, or
+        if they cannot be counted: that must not make an orderly drain a failure."""
         try:
             return b"" if self.serving is None else msgspec.json.encode(self.serving.last_answer(worker))
         except Exception:

@@ -104,9 +104,9 @@ def check_admin(text: str) -> str:
 
 
 def needs_token(address: str) -> str:
-    """Return why an admin listener at this address of a machine, "" for all of them, needs a token; "" if it needs
-    none, or if the address is a name. One that is mapped to IPv4 counts as public: Python 3.13 tells such loopback
-    addresses apart, earlier ones do not."""
+    """Return why an admin listener at `address` needs a token; "" if it needs none, or if `address` is a name. An empty
+    address is all addresses of the machine. A loopback address that is mapped to IPv4 counts as public: Python before
+    3.13 does not recognise it."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0] or "0.0.0.0")
     except ValueError:

@@ -26,8 +26,9 @@ _LIVE: Final = (*PARTS, "routes", *_TLS)
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What differs between two configurations: `changed`, the settings that are taken over, with what they were and
-    what they are, as text that UTF-8 can encode (None is not set); `needs_restart`, the names of the others."""
+    """What differs between two configurations. `changed`: the settings that a running process takes over, each with its
+    value before and after, as text that UTF-8 can encode (None: not set). `needs_restart`: the names of the other
+    settings that differ."""
 
     changed: dict[str, tuple[str | None, str | None]]
     needs_restart: list[str]
@@ -51,19 +52,19 @@ def changes(old: ServeConfig, new: ServeConfig) -> Changes:
 
 
 def merged(running: ServeConfig, new: ServeConfig) -> ServeConfig:
-    """Return the configuration of a running process that takes over what it can of another one."""
+    """Return `running` with all that a running process can take over from `new`."""
     fields = [name for name in _LIVE if name not in _TLS or _is_live(name, running, new)]
     return msgspec.structs.replace(running, **{name: getattr(new, name) for name in fields})
 
 
 def encode(config: ServeConfig) -> bytes:
-    """Return what a running process can take over, for `apply`."""
+    """Return the part of `config` that a running process can take over, for `apply`."""
     # msgspec refuses the names of files that are not UTF-8
     return json.dumps(msgspec.to_builtins({name: getattr(config, name) for name in _LIVE})).encode()
 
 
 def apply(running: ServeConfig, encoded: bytes) -> ServeConfig:
-    """Return the configuration of a running process that takes over what `encode` has returned."""
+    """Return `running` with all that is in `encoded`, which `encode` has returned."""
     found: dict[str, Any] = json.loads(encoded)
     for name, part in PARTS.items():
         found[name] = part.owner(**found[name])

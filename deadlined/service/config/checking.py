@@ -1,4 +1,4 @@
-"""Values of a `ServeConfig` that a program has made: a flag, a variable or a file could not give them."""
+"""A check of a `ServeConfig` that a program has made: it may have values that no flag, variable or file can give."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wrong_values(config: ServeConfig) -> list[str]:
 
 
 def _check(kind: Kind, value: Any) -> None:
-    """Raise ValueError for a value that is not of the kind of its field, and for one that only a file has like this."""
+    """Raise ValueError if the value is not of the kind of its field, or is written as only a file may write it."""
     if isinstance(kind, Mode) and isinstance(value, int):
         kind.parse(kind.text(value))
         return

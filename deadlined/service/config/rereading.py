@@ -22,11 +22,14 @@ _FILES: Final = tuple(setting.name for setting in SETTINGS.values() if setting.k
 
 
 class Reloaded(msgspec.Struct, frozen=True):
-    """What a reload has done. `reloaded`: the settings in `changed` are in use now, with what they were and what they
-    are; those in `needs_restart` differ as well and are not. `refused`: nothing has changed, for the reasons in
-    `problems`. `draining`, `starting`, `restarting`: nothing was read, because the service drains, does not serve yet,
-    or is restarted whenever a file changes, with the configuration of its start. `workers`: how many worker processes
-    are replaced one by one."""
+    """What a reload has done.
+
+    `reloaded`: the settings in `changed` are in use now, each with its value before and after; the settings in
+    `needs_restart` differ as well, and are not in use. `refused`: nothing has changed, for the reasons in `problems`.
+    `draining`, `starting`, `restarting`: nothing was read, because the service drains, does not serve yet, or is
+    restarted with the configuration of its start whenever a file changes. `workers`: how many worker processes are
+    replaced, one by one.
+    """
 
     status: Literal["reloaded", "refused", "draining", "starting", "restarting"]
     changed: dict[str, tuple[str | None, str | None]] = {}
@@ -36,9 +39,9 @@ class Reloaded(msgspec.Struct, frozen=True):
 
 
 class Configuration:
-    """The configuration that a process has now. `given`: as it was made from `sources`, which is None if it cannot be
-    made again. `config`: as the process uses it, for example with the ports that were chosen, and with the whole paths
-    of files, because an application may change the current directory."""
+    """The configuration that a process has now. `given`: the configuration of the start. `sources`: what it can be made
+    from again, or None. `config`: the configuration as the process uses it, for example with the ports that were
+    chosen, and with absolute paths, because an application may change the current directory."""
 
     def __init__(self, given: ServeConfig, sources: Sources | None) -> None:
         self._directory = _current_directory()
@@ -50,8 +53,8 @@ class Configuration:
 
     def reread(self, by: str, log: Log) -> Reloaded:
         """Read the sources again, if there are any, and take over into `config` what can change in a running process;
-        the caller puts it to use. What is wrong, also in the files of TLS, changes nothing, and no error of it ends the
-        service. Logs what is done for `by`, and what `warn_of_validity` says."""
+        the caller applies it. An error, also in the files of TLS, changes nothing and is not raised. Log the result for
+        `by`, what has asked, and what `warn_of_validity` says."""
         try:
             new = self._given if self._sources is None else self._with_whole_paths(resolve(self._sources).config)
             context_of(new)
@@ -70,14 +73,14 @@ class Configuration:
         return Reloaded("reloaded", found.changed, found.needs_restart)
 
     def _with_whole_paths(self, config: ServeConfig) -> ServeConfig:
-        """Return the configuration with paths of files from the directory of the start."""
+        """Return the configuration with paths that are relative to the directory of the start made absolute."""
         given = {name: path for name in _FILES if (path := getattr(config, name)) is not None}
         return msgspec.structs.replace(config, **{name: str(self._directory / path) for name, path in given.items()})
 
 
 def _current_directory() -> Path:
-    """Return the current directory; an empty path if only relative paths lead into it: it was removed, or is below one
-    that this user may not search."""
+    """Return the current directory; an empty path if only relative paths can be used, because it was removed, or lies
+    below a directory that this user may not search."""
     try:
         directory = Path.cwd()
         directory.stat()
@@ -123,7 +126,8 @@ def context_of(config: ServeConfig) -> ssl.SSLContext | None:
 
 
 def warn_of_validity(config: ServeConfig, log: Log) -> None:
-    """Log which certificate, or list of revoked ones, is not valid now, or not for long. The files were accepted."""
+    """Log which certificate, or list of revoked certificates, is not valid now or expires soon. The files were accepted
+    before."""
     now = datetime.now(UTC)
     if config.certfile is not None and (text := validity.warning(config.certfile, now)):
         log(text, level="warning", file=config.certfile)

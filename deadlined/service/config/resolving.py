@@ -61,10 +61,13 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration. `origins`: where the value of each setting comes from. `warnings`: a line for each unknown
-    variable with our prefix, for each key of the file that the command does not use, or that says where to listen while
-    something above it does, for a variable of all servers that cannot be used, and for sockets that nothing listens on.
-    `sources`: what it was made of."""
+    """A configuration. `origins`: where the value of each setting comes from. `sources`: what the configuration was
+    made of.
+
+    `warnings` has a line for each unknown variable with our prefix, for each key of the file that the command does not
+    use, for each key that says where to listen in vain, for a variable of other servers that cannot be used, and for
+    sockets of the service manager on which nothing listens.
+    """
 
     config: ServeConfig
     origins: Mapping[str, str]
@@ -99,7 +102,8 @@ def resolve(sources: Sources) -> Resolution:
 
 
 def _with_place(problem: str, found: Layer) -> str:
-    """Put in front of a conflict where the setting was given with which its line begins, unless that is a flag."""
+    """Return a conflict with the place where the setting at the beginning of its line was given, unless that is a
+    flag."""
     label = problem.split()[0].rstrip(":")
     given = next((given for name, given in found.items() if SETTINGS[name].label == label), None)
     return problem if given is None or given.origin == label else f"{given.origin}: {problem}"
@@ -189,7 +193,7 @@ def _accepted(key: str, value: Any) -> Any:
 
 
 def _instead(key: str, value: Any) -> str:
-    """Return what may have been meant by an unknown key."""
+    """Return a hint what an unknown key may have been meant for; "" if there is none."""
     if isinstance(value, list) and all(isinstance(each, dict) for each in value):
         return "; the tables are called [[route]]"
     if key.lower().replace("-", "_") not in SETTINGS and isinstance(value, dict):
