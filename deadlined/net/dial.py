@@ -90,7 +90,7 @@ async def open_unix_stream(path: str | bytes | os.PathLike[str], *, deadline: fl
     socket = stdlib.socket(stdlib.AF_UNIX, stdlib.SOCK_STREAM)
     try:
         socket.setblocking(False)
-        while not _connects(socket, name):
+        while not _try_connect(socket, name):
             await sleep_until(min(current_time() + delay, deadline))
             _require_left(deadline)
             delay = min(2 * delay, _RETRY_MOST)
@@ -100,7 +100,7 @@ async def open_unix_stream(path: str | bytes | os.PathLike[str], *, deadline: fl
         raise
 
 
-def _connects(socket: stdlib.socket, path: str) -> bool:
+def _try_connect(socket: stdlib.socket, path: str) -> bool:
     """Try to connect; False if the listener's queue is full, where the kernel tells."""
     try:
         socket.connect(path)

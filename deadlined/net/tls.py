@@ -286,7 +286,7 @@ class TlsConn(trio.abc.HalfCloseableStream):
 
     def send_ready(self, data: Buffer) -> int:
         """Do what `try_send` does, after a wait: the deadline is not checked. b"" only sends what is `unsent`."""
-        if not self._may_encrypt():
+        if not self._flush_before_data():
             return 0
         # it is sent by its bytes, as the kernel would
         size = data.nbytes if isinstance(data, memoryview) else len(data)
@@ -304,7 +304,7 @@ class TlsConn(trio.abc.HalfCloseableStream):
     def try_send_parts(self, parts: Sequence[Buffer]) -> int:
         """Do what `try_send` does with `parts`, one after another, but encrypt BATCH bytes at most."""
         self.conn.admit_write()
-        return self._send_records(cut_records(parts, BATCH)) if self._may_encrypt() else 0
+        return self._send_records(cut_records(parts, BATCH)) if self._flush_before_data() else 0
 
     def end_ready(self) -> bool:
         """Make the close_notify, if that was not done, and send what can be sent. True if nothing is left."""
@@ -336,7 +336,7 @@ class TlsConn(trio.abc.HalfCloseableStream):
             raise BrokenResourceError("the peer has ended the connection without TLS's close_notify")
         return data
 
-    def _may_encrypt(self) -> bool:
+    def _flush_before_data(self) -> bool:
         """Send what is unsent. True if nothing is left of it; ClosedResourceError after `send_eof`."""
         if self._core.ended:
             raise closed_error("this side of the connection was ended with send_eof()")

@@ -216,7 +216,7 @@ def _expire(half: Half, seq: int, lateness: float) -> None:
     if seq != half.seq:
         poller.stale += 1
         return
-    poller.expired(lateness)
+    poller.note_expired(lateness)
     half._expire_at(half.due)
 
 

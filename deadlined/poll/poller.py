@@ -194,7 +194,7 @@ class Poller:
             self.sleeping_until = when
         return pending
 
-    def expired(self, lateness: float) -> None:
+    def note_expired(self, lateness: float) -> None:
         """Count a deadline that passed while its timer was armed."""
         self._expired += 1
         if lateness > self._worst_lateness:

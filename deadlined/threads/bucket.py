@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..timers import Timer, Timers, next_tick
-from .handle import Ticket, TimerHandle, collect, home, taken
+from .handle import Ticket, TimerHandle, collect, home, take_item
 from .process import here
 from .sleep import INF, ThreadSleep
 
@@ -44,7 +44,7 @@ class BucketStatistics:
 class Bucket:
     """Some timers, and the thread that calls their functions. Hold `lock` to call a method that does not say otherwise.
 
-    `arm`, `due`, `take` and `wake_time` are the logic: time is an argument, and no thread is needed.
+    `arm`, `claim_due`, `take` and `wake_time` are the logic: time is an argument, and no thread is needed.
     """
 
     def __init__(self, queue: str) -> None:
@@ -85,9 +85,9 @@ class Bucket:
         handle._period = period
         # the new ticket first: a stop that finds the old one taken then looks again
         before, handle._ticket = handle._ticket, [None]
-        return taken(before)
+        return take_item(before)
 
-    def due(self, now: float) -> TimerHandle | None:
+    def claim_due(self, now: float) -> TimerHandle | None:
         """Claim the next handle that is due; its call counts as made, and the caller makes it. None if none is due.
 
         Handles that are due at one time are collected at once, in order; one that is armed during their calls comes
@@ -104,7 +104,7 @@ class Bucket:
                 return handle
 
     def collect(self, timer: Timer, seq: int) -> None:
-        """Note that `timer` is due in the generation `seq`, for `due` to claim it."""
+        """Note that `timer` is due in the generation `seq`, for `claim_due`."""
         self._due.append((timer, seq))
 
     def take(self, other: Bucket) -> None:
@@ -119,13 +119,13 @@ class Bucket:
         other.closed = True
 
     def wake_time(self) -> float:
-        """Return the earliest time at which `due` may return something, `inf` if nothing is armed."""
+        """Return the earliest time at which `claim_due` may return a handle, `inf` if nothing is armed."""
         return -INF if self._due else self._timers.wake_time()
 
     def _claim(self, handle: TimerHandle, timer: Timer, now: float) -> bool:
         """Take the call of `handle`; False if it was stopped."""
         if not handle._period:
-            if not taken(handle._ticket):
+            if not take_item(handle._ticket):
                 return False
             timer.arg = None
         elif not handle._ticket:
@@ -241,7 +241,7 @@ class Bucket:
                 if self.closed or self.thread is not threading.current_thread():
                     return None
                 now = time.monotonic()
-                handle = self.due(now)
+                handle = self.claim_due(now)
                 if handle is not None:
                     return handle
                 until = self.sleep.until = self.wake_time()

@@ -60,7 +60,7 @@ class TimerHandle:
             if self._process != here.forks or is_closed(self):
                 return False
             bucket = home(self)
-            if taken(ticket):
+            if take_item(ticket):
                 bucket.remove(self, ticket)
                 return True
             if ticket is self._ticket:
@@ -90,8 +90,8 @@ def collect(handle: TimerHandle, seq: int, lateness: float) -> None:
     home(handle).collect(handle._timer, seq)
 
 
-def taken(ticket: Ticket) -> bool:
-    """Take the item of a ticket, atomically; return False if it was taken before."""
+def take_item(ticket: Ticket) -> bool:
+    """Take the item of a ticket, atomically. False if it was taken before."""
     try:
         ticket.pop()
     except IndexError:

@@ -102,7 +102,7 @@ class Plan:
 
     def call_next(self, now: float) -> bool:
         """Claim one handle and call it, as the thread does. Return False if none is due."""
-        handle = self.bucket.due(now)
+        handle = self.bucket.claim_due(now)
         if handle is not None:
             handle._fn(*handle._args)
         return handle is not None

@@ -78,7 +78,7 @@ def test_one_that_was_stopped_and_taken_is_not_called_by_the_heir() -> None:
     with plan.bucket.lock:
         assert handle.stop() is True
     heir.bucket.take(plan.bucket)
-    assert heir.bucket.due(2.0) is None
+    assert heir.bucket.claim_due(2.0) is None
     assert handle.stop() is False
 
 

@@ -58,7 +58,7 @@ class BucketModel(RuleBasedStateMachine):
 
     @rule()
     def claim_one(self) -> None:
-        handle = self.bucket.due(self.now)
+        handle = self.bucket.claim_due(self.now)
         if handle is None:
             assert [when for when in self.wanted if when is not None and when <= self.now] == []
             return

@@ -12,7 +12,7 @@ import pytest
 
 from deadlined.threads import TimerHandle
 from deadlined.threads.bucket import Bucket
-from deadlined.threads.handle import Ticket, home, taken
+from deadlined.threads.handle import Ticket, home, take_item
 from tests.support.threads import Plan
 
 INF = math.inf
@@ -48,7 +48,7 @@ def test_a_stop_between_collecting_and_claiming_prevents_the_call() -> None:
 def test_a_stop_after_claiming_is_too_late() -> None:
     plan = Plan()
     handle = plan.armed("a", 1.0)
-    assert plan.bucket.due(1.0) is handle
+    assert plan.bucket.claim_due(1.0) is handle
     assert handle.stop() is False
     assert not handle.pending
 
@@ -133,7 +133,7 @@ def test_a_periodic_call_that_waited_for_others_beyond_its_next_tick_skips_that_
 def test_a_periodic_timer_is_pending_until_it_is_stopped() -> None:
     plan = Plan()
     handle = plan.armed("tick", 10.0, 10.0)
-    assert plan.bucket.due(10.0) is handle
+    assert plan.bucket.claim_due(10.0) is handle
     assert handle.pending
     assert handle.stop() is True
     assert plan.called_at(99.0) == []
@@ -193,12 +193,12 @@ def test_a_stop_that_meets_a_close_returns(monkeypatch: pytest.MonkeyPatch) -> N
     plan = Plan()
     handle = plan.armed("a", 5.0)
 
-    def slowly_taken(ticket: Ticket) -> bool:
+    def take_slowly(ticket: Ticket) -> bool:
         # another thread does this now
         plan.bucket.close()
-        return taken(ticket)
+        return take_item(ticket)
 
-    monkeypatch.setattr("deadlined.threads.handle.taken", slowly_taken)
+    monkeypatch.setattr("deadlined.threads.handle.take_item", take_slowly)
     assert handle.stop() is True
     assert handle.stop() is False
     assert plan.bucket.statistics().stored == 0
@@ -211,7 +211,7 @@ def test_a_stop_that_meets_a_close_returns(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_stop_of_which_the_heir_was_not_told_is_found_when_the_time_comes(period: float) -> None:
     plan = Plan()
     handle = plan.armed("a", 10.0, period)
-    assert taken(handle._ticket)
+    assert take_item(handle._ticket)
     assert plan.called_at(10.0) == []
     # removes what is stopped, as the thread does
     plan.armed("b", 99.0).stop()
@@ -269,8 +269,8 @@ def test_handles_follow_through_several_heirs() -> None:
     for old, new in itertools.pairwise(plans):
         new.bucket.take(old.bucket)
     assert stopped.stop() is True
-    assert plans[-1].bucket.due(5.0) is called
-    assert plans[-1].bucket.due(5.0) is None
+    assert plans[-1].bucket.claim_due(5.0) is called
+    assert plans[-1].bucket.claim_due(5.0) is None
 
 
 @pytest.mark.parametrize("when", [-INF, -1e308, 0.0, 1e308])

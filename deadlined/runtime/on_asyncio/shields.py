@@ -88,7 +88,7 @@ def _check_after_step(task: Task[Any]) -> None:
 
 
 def _on_step(task: Task[Any]) -> None:
-    if _still_pending(task):
+    if _cancel_if_unshielded(task):
         _check_after_step(task)
 
 
@@ -98,11 +98,11 @@ def _check_later(task: Task[Any]) -> None:
 
 
 def _on_timer(task: Task[Any]) -> None:
-    if _still_pending(task):
+    if _cancel_if_unshielded(task):
         _check_later(task)
 
 
-def _still_pending(task: Task[Any]) -> bool:
+def _cancel_if_unshielded(task: Task[Any]) -> bool:
     """Cancel `task` if it is pending and no scope shields it any more. Return True if it is pending still."""
     function = _pending.get(task)
     if function is not None and not is_shielded(task):

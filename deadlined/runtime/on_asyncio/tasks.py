@@ -102,7 +102,7 @@ class AsyncioTasks(ContainedTasks):
     def call_soon(self, function: Callable[[], object]) -> None:
         self.loop.call_soon(function, context=self.origin.copy())
 
-    def started(self, task: AsyncioTask) -> None:
+    def note_start(self, task: AsyncioTask) -> None:
         """Note that `task` exists."""
         self._tasks.add(task)
 
@@ -177,7 +177,7 @@ class AsyncioTask(ContainedTask):
         # not by the loop's task factory, which may run the first step at once
         self.task = Task(self._run(), loop=tasks.loop, context=context)
         self.task.add_done_callback(self._on_done, context=context)
-        tasks.started(self)
+        tasks.note_start(self)
 
     def cancel(self) -> None:
         # the end of the block cancels it, and a second cancellation would interrupt its clean-up
