@@ -49,8 +49,8 @@ class Conn(trio.abc.HalfCloseableStream):
                                     inside. `set_write_timeout` and `set_timeout` likewise
 
     A time in the past ends the pending operation, and every later one until the deadline is moved, even if bytes are
-    waiting: at once, or when the deadline before it does, if that has passed and a busy loop or a coarse queue has not
-    noticed. NaN raises ValueError, a connection that this program has closed ClosedResourceError.
+    waiting. It does so at once, or, if the deadline before it has passed too, as soon as a busy loop or a coarse queue
+    notices that. NaN raises ValueError, a connection that this program has closed ClosedResourceError.
 
     After DeadlineExceeded the connection can be used: move the deadline and continue. After a write deadline the
     kernel has taken the first `error.sent` bytes and no others. The other errors are trio's, and each is also what an

@@ -25,8 +25,8 @@ Address = Any
 
 _INTERNET = (stdlib.AF_INET, stdlib.AF_INET6)
 
-# seconds between two attempts at the full queue of a unix socket that this one is not connected to: no event tells of
-# room there, and each attempt makes an event of this socket. The first is short because a peer that reads has room soon
+# seconds between two attempts to send to a unix socket with a full queue, if this one is not connected to it: no event
+# tells of room there. The first wait is short because a peer that reads has room soon
 _RETRY_FIRST = 0.001
 _RETRY_MOST = 0.1
 
@@ -50,10 +50,10 @@ class PacketConn(trio.abc.AsyncResource):
         self._family = socket.family
         self._reading = Side("read", self._desc.read, self._host)
         self._writing = Side("write", self._desc.write, self._host)
-        # of each task that sends, in the order in which they came: set when its turn comes. The first one sends
+        # an event for each task that sends, in the order of their arrival, set when its turn comes: the first one sends
         self._senders: OrderedDict[Event, None] = OrderedDict()
-        # a half of its own for each look-up that a send waits for, as any number of them may wait: they follow the
-        # write half's deadline, and its close
+        # a half for each look-up that a send waits for: a half has one waiter at a time, and many sends may wait. Each
+        # has the deadline of the write half, and is closed with it
         self._look_ups: set[Half] = set()
 
     @classmethod
@@ -127,17 +127,18 @@ class PacketConn(trio.abc.AsyncResource):
     async def send_to(self, data: bytes, address: Address = None) -> None:
         """Send one datagram, whole or not at all, to `address`; None means the peer of a connected socket.
 
-        While there is no room for it, other tasks wait for their turn. A unix socket that sends much to one other is
-        better connected: the kernel tells of room in a full queue only then.
+        While there is no room for it, other tasks wait for their turn. Connect a unix socket that sends much to one
+        peer: only then the kernel reports when a full queue has room.
 
-        A host that is a name is looked up for each datagram, without blocking, before its turn and until the write
-        deadline: give an address to those that are many, or connect with `remote` of `open_udp`.
-        OSError if the name has no address in the socket's family, and as the kernel reports it (EMSGSIZE, ECONNREFUSED,
+        A host that is a name is looked up again for each datagram, without blocking, before its turn; the write
+        deadline applies. To send many, give an address, or connect with `remote` of `open_udp`.
+
+        OSError if the name has no address in the socket's family, and for errors of the kernel (EMSGSIZE, ECONNREFUSED,
         ENOBUFS); the socket stays usable.
         """
         require_open(self._writing.half)
         if self._host.yields_first:
-            # not in its turn, which no other task shall wait for
+            # before its turn comes: other tasks wait for the end of that
             await self._host.checkpoint()
         if address is not None and self._is_name(address):
             address = await self._look_up(address)
@@ -163,7 +164,7 @@ class PacketConn(trio.abc.AsyncResource):
         self._host.close(self._desc)
         for half in [*self._look_ups]:
             if not self._host.poller.is_open():
-                # as the poller has done with the socket's own: the task does not run any more
+                # its task does not run any more; the poller did the same with the socket's own halves
                 half.unpark()
             half.close()
         close_socket(self._socket)
@@ -172,7 +173,7 @@ class PacketConn(trio.abc.AsyncResource):
         """Send one datagram. True if that has been a checkpoint."""
         side = self._writing
         side.enter()
-        # if the host yields first, that was done
+        # if the host yields first, `send_to` has yielded
         side.has_yielded = True
         try:
             await side.begin()
@@ -195,7 +196,8 @@ class PacketConn(trio.abc.AsyncResource):
             break
 
     def _is_name(self, address: Address) -> bool:
-        """Return True if `sendto` would look the host up, and block. What is no address of any kind is left to it."""
+        """Return True if `sendto` would look the host up, and block. A malformed address is left to `sendto`, which
+        raises."""
         try:
             stdlib.inet_pton(self._family, address[0])
         except (OSError, TypeError, ValueError, IndexError):
@@ -222,7 +224,7 @@ class PacketConn(trio.abc.AsyncResource):
         half = Half(self._host.poller)
         half.set_deadline(self._desc.write.deadline)
         side = Side("write", half, self._host)
-        # if the host yields first, that was done
+        # if the host yields first, `send_to` has yielded
         side.has_yielded = True
         lookup = LookUp(host, port, stdlib.SOCK_DGRAM, partial(half.unblock, True))
 

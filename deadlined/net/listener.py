@@ -164,7 +164,7 @@ class Listener(trio.abc.Listener[Conn]):
         try:
             socket = self._socket.accept()[0]
         except BlockingIOError:
-            # whoever waits does so outside of this, or the error of the wait would show this one as its context
+            # the caller waits, outside of this block: else an error of the wait would have this one as its context
             return None
         try:
             return Conn(socket, self._has_options or set_options(socket))

@@ -1,4 +1,4 @@
-"""The addresses of a host. One that is an address already needs no look-up: no thread and no task."""
+"""The addresses of a host. A host that is written as an address needs no look-up: no thread and no task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def require_port(port: int) -> None:
 
 
 def require_host(host: str | bytes | None) -> None:
-    """Raise TypeError for what is no text, OSError for a host with a NUL: C would take what is before it for the
+    """Raise TypeError unless `host` is text or None, OSError if it has a NUL: C would take the part before that for the
     host."""
     if not isinstance(host, str | bytes | None):
         raise TypeError(f"host must be a str or bytes, not {host!r}")
@@ -38,7 +38,8 @@ def require_host(host: str | bytes | None) -> None:
 
 
 def require_given(host: object) -> None:
-    """Raise TypeError for a host to connect to that is None: a setting that is missing would be this machine."""
+    """Raise TypeError if a host to connect to is None. For `getaddrinfo` that is this machine, and for a program most
+    likely a setting that is missing."""
     if host is None:
         raise TypeError("host must be a str or bytes, not None")
 
@@ -86,7 +87,8 @@ async def look_up_by(deadline: float, host: str | bytes, port: int) -> list[Addr
 
 
 class LookUp:
-    """One look-up of a name, beside a wait that can end it. At its end it calls `wake`, and `is_over` is True."""
+    """A look-up of a name, for which the caller waits in its own way and may give up. Once `is_over`, `wake` is
+    called."""
 
     def __init__(self, host: str | bytes, port: int, kind: int, wake: Callable[[], object]) -> None:
         self._name = (host, port, kind)
@@ -96,8 +98,8 @@ class LookUp:
         self.is_over: bool = False
 
     async def run(self, wait: Callable[[], Awaitable[object]]) -> list[AddressInfo]:
-        """Return the addresses. OSError if there are none. `wait` must return once `is_over`, at the call of `wake`; an
-        error that it raises before that abandons the look-up, and is raised."""
+        """Return the addresses; OSError if there are none. `wait()` must sleep until `wake` is called and `is_over` is
+        True. If it raises an error before, that is raised, and the look-up is abandoned."""
         async with open_group() as group:
             group.start_soon(self._look_up)
             try:
@@ -132,8 +134,8 @@ async def _ask(host: str | bytes | None, port: int, kind: int, flags: int) -> li
 
 
 def numeric(host: str | bytes | None, port: int, kind: int, flags: int = 0) -> list[AddressInfo] | None:
-    """Return what `getaddrinfo` does for an address, and for None, which is every interface or this machine. None if
-    `host` is a name, which a text is that is not ASCII."""
+    """Return what `getaddrinfo` returns for a `host` that is an address, or for None, which means every interface or
+    this machine. Return None if `host` is a name, as all text is that is not ASCII."""
     require_host(host)
     if isinstance(host, str) and not host.isascii():
         # encoding a long one takes time: asyncio and uvloop do it in their threads

@@ -76,8 +76,7 @@ class Side:
 
     def begin(self) -> Awaitable[None]:
         """Return an awaitable that raises if the operation must not start: Cancelled, DeadlineExceeded or another error
-        of the side. Otherwise it is not a checkpoint, unless the host `yields_first`; there it is one, unless the side
-        `has_yielded`."""
+        of the side. Else it lets other tasks run only if the host `yields_first` and the side has not `has_yielded`."""
         if self._host.yields_first:
             if not self.has_yielded:
                 return self._begin_after_turn()
@@ -124,9 +123,9 @@ class Side:
             self._fail(state)
 
     def call_past_deadline(self, callback: ReadyCallback) -> bool:
-        """Let `callback` be called once, when the half is ready, or closed, or its deadline passes; the deadline may
-        have passed already. True also, without a call, if a task or another callback waits here, and once closed. False
-        if the half is ready now."""
+        """Let `callback` be called once: when the half is ready, when it is closed, or when its deadline passes, unless
+        that has passed already. False, and no call, if the half is ready now. True, and no call, once the half is
+        closed, and if a task or another callback waits here."""
         if self._busy or self.half.waiter is not None:
             return True
         return self.half.park_past_deadline(callback) != OK
@@ -165,7 +164,7 @@ class Side:
 
 
 class _NoWait:
-    """`await` it, and nothing happens."""
+    """An awaitable that does nothing."""
 
     __slots__ = ()
 

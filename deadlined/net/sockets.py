@@ -36,13 +36,11 @@ _UNSENT: Final = 64 * 1024
 # linger on, for 0 seconds: close() discards unsent bytes and the peer receives an RST
 LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 
-
 # macOS's socket option for the bytes in the buffer for sending, which Python has no name for (sys/socket.h)
 _SO_NWRITE: Final = 0x1024
 
-
-# errors that do not say that the peer's stream has broken: EPIPE only that it reads no more, after its end or after an
-# error that was told before; the others that the kernel refuses one call
+# errors after which the peer's stream may still be whole. EPIPE says only that the peer reads no more, because it has
+# ended, or broken with an error that was reported before; by the others the kernel refuses one call
 _UNBROKEN: Final = frozenset((errno.EPIPE, errno.EMSGSIZE, errno.ENOBUFS, errno.ENOMEM, errno.EINVAL))
 
 
@@ -95,7 +93,7 @@ class StreamSocket:
             raise broken_error(error) from error
 
     def take_error(self) -> int:
-        """Return the error that the kernel has not told yet, 0 if there is none. The kernel forgets it."""
+        """Return the error that no call has reported yet, 0 if there is none. The kernel then forgets it."""
         code = self._socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ERROR)
         self._note(code)
         return code
@@ -120,7 +118,7 @@ def require_plain(socket: Any, whose: str) -> None:
 
 
 def require_stream(socket: Any) -> None:
-    """Raise TypeError or ValueError for a socket that a Conn cannot be made of, with what takes it."""
+    """Raise TypeError or ValueError if no Conn can be made of `socket`; the error names what takes it."""
     require_plain(socket, "Conn")
     if socket.type != stdlib.SOCK_STREAM:
         raise ValueError(f"a Conn needs a SOCK_STREAM socket, not {socket.type!r}{_taken_by(socket)}")
@@ -129,14 +127,14 @@ def require_stream(socket: Any) -> None:
 
 
 def require_listening(socket: Any) -> None:
-    """Raise TypeError or ValueError for a socket that a Listener cannot be made of, with what takes it."""
+    """Raise TypeError or ValueError if no Listener can be made of `socket`; the error names what takes it."""
     require_plain(socket, "Listener")
     if not listens(socket):
         raise ValueError(f"a Listener needs a SOCK_STREAM socket on which listen() was called{_taken_by(socket)}")
 
 
 def require_datagrams(socket: Any) -> None:
-    """Raise TypeError or ValueError for a socket that a PacketConn cannot be made of, with what takes it."""
+    """Raise TypeError or ValueError if no PacketConn can be made of `socket`; the error names what takes it."""
     require_plain(socket, "PacketConn")
     if socket.type != stdlib.SOCK_DGRAM:
         raise ValueError(f"a PacketConn needs a SOCK_DGRAM socket, not {socket.type!r}{_taken_by(socket)}")
@@ -211,8 +209,8 @@ def address_text(address: Any) -> str:
 
 
 def unsent(socket: stdlib.socket) -> int:
-    """Return how many bytes the kernel holds that it was given and that the peer's has not taken: over TCP those that
-    are not acknowledged. 0 where the system cannot tell, and once the socket is closed."""
+    """Return how many bytes of what was sent the kernel still holds: over TCP those that the peer's kernel has not
+    acknowledged. 0 where the system cannot tell, and once the socket is closed."""
     try:
         if sys.platform == "linux":
             # SIOCOUTQ by another name (tcp(7), unix(7))

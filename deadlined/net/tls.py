@@ -337,7 +337,7 @@ class TlsConn(trio.abc.HalfCloseableStream):
         return data
 
     def _flush_before_data(self) -> bool:
-        """Send what is unsent. True if nothing is left of it; ClosedResourceError after `send_eof`."""
+        """Send what is unsent. True if data may be encrypted: nothing is left. ClosedResourceError after `send_eof`."""
         if self._core.ended:
             raise closed_error("this side of the connection was ended with send_eof()")
         return not self._unsent or self._push()

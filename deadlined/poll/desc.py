@@ -89,9 +89,9 @@ class Half(Timer):
         """Make pending and future operations of this half fail at `when`, absolute seconds on the poller's clock.
 
         `inf` removes the deadline. At or before now it expires at once and wakes the waiter, which cancels a pending
-        operation; if the deadline before it has passed already, unnoticed by a busy loop or a coarse queue, it expires
-        when that one would have. NaN is a ValueError. On a closed half it does nothing. Moving a deadline later is
-        O(1), one store.
+        operation. If the deadline before it has passed too, and a busy loop or a coarse queue has not noticed yet, it
+        expires as soon as that is noticed. NaN is a ValueError. On a closed half it does nothing. Moving a deadline
+        later is O(1), one store.
         """
         if self.key <= self.when <= when < INF:
             self.seq += 1
