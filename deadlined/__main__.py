@@ -8,24 +8,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 
 def run() -> None:
-    """Run the command with the arguments of the process. A probe does not load the server."""
-    if sys.argv[1:2] == ["health"]:
-        with _quiet_interrupts():
-            from .health import main as health
-
-            sys.exit(health(sys.argv[2:]))
-    serves = sys.argv[1:2] in (["serve"], ["proxy"], ["run"])
-    if serves:
-        from .terminal import START
-
-        START.hold_hangups()
-    if os.getpid() == 1:
-        # The kernel does not deliver to process 1, the first of a container, signals for which it has no handler. So a
-        # container that is stopped while its application starts would be killed after the whole grace period.
-        signal.signal(signal.SIGTERM, _end)
+    """Run the command with the arguments of the process."""
+    command = sys.argv[1:2]
+    if command == ["health"]:
+        _probe()
+    serves = command in (["serve"], ["proxy"], ["run"])
+    _prepare_signals(serves)
     with _quiet_interrupts():
         from .cli import main
 
@@ -35,6 +27,26 @@ def run() -> None:
             # a warning about the configuration that cannot be written must not keep the service from starting
             guard_stderr()
     main(prog_name="deadlined")
+
+
+def _probe() -> NoReturn:
+    """Run `deadlined health`, which does not load the server."""
+    with _quiet_interrupts():
+        from .health import main
+
+        sys.exit(main(sys.argv[2:]))
+
+
+def _prepare_signals(serves: bool) -> None:
+    """Let no signal be lost, or end the process, that comes before it has a handler."""
+    if serves:
+        from .terminal import START
+
+        START.hold_hangups()
+    if os.getpid() == 1:
+        # The kernel does not deliver to process 1, the first of a container, signals for which it has no handler. So a
+        # container that is stopped while its application starts would be killed after the whole grace period.
+        signal.signal(signal.SIGTERM, _end)
 
 
 @contextmanager

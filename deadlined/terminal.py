@@ -3,10 +3,11 @@
 Facts      SIGHUP comes when a terminal is closed, and by custom it also tells a server to read its configuration. It
            ends a process that has no handler for it. When a terminal is closed, /dev/tty cannot be opened any more.
            Loading the command takes a fifth of a second. A forked worker process has no handlers for a moment.
-Hazard     A reload that is asked for in that time ends the service, or a worker process of it. If the terminal is
-           closed in that time, it seems later as if there had been none.
-Answer     The command holds the signal back before it loads anything else, and a new process all that it will handle:
-           the kernel keeps them until there is a handler. Whether there is a terminal is noted at the same time.
+Hazard     A reload that is requested in that time ends the service, or a worker process. If the terminal is closed in
+           that time, the process later takes itself for one that was started without a terminal.
+Answer     The command blocks SIGHUP before it loads anything else, and notes whether there is a terminal. A worker
+           process is forked with all signals blocked that it will handle. The kernel keeps what has come until there
+           is a handler.
 Cost       Two system calls and the opening of a file. The first 20 ms, in which Python itself starts, remain.
 
 Under nohup, which ignores SIGHUP, nothing is held back.
@@ -20,8 +21,8 @@ from collections.abc import Iterable
 
 
 class Start:
-    """What this process was started with, found when this module is loaded. `held`: the signals that wait for their
-    handlers."""
+    """What this process was started with, noted when this module is loaded. `held`: the signals that are blocked until
+    they have handlers."""
 
     def __init__(self) -> None:
         self._ignores_hangups = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
@@ -39,35 +40,33 @@ class Start:
         signal.pthread_sigmask(signal.SIG_BLOCK, self.held)
 
     def release(self) -> None:
-        """Deliver the signals that were held and have come, and those that come from now on. Call it once they have
+        """Let the signals that were held be delivered, also those that have come meanwhile. Call it once they have
         handlers. Idempotent; no effect if none was held back."""
         held, self.held = self.held, set()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
 
     def has_lost_terminal(self) -> bool:
-        """Return True if the process should end with its terminal: it was started on one, and not under nohup, and that
-        is gone."""
+        """Return True if the process should end because its terminal was closed: it was started on one, and not under
+        nohup."""
         return self._had_terminal and not self._ignores_hangups and not has_terminal()
 
 
 def has_terminal() -> bool:
     """Return True if this process has a controlling terminal that is open."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
+    terminal = _open_terminal()
+    if terminal is not None:
+        os.close(terminal)
+    return terminal is not None
 
 
 def may_not_write() -> bool:
     """Return True if this process is a background job of a terminal that stops such jobs when they write (`stty
     tostop`), by SIGTTOU to the whole job."""
-    # most processes need it never
+    # few processes need it
     import termios
 
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
+    terminal = _open_terminal()
+    if terminal is None:
         return False
     try:
         flags: int = termios.tcgetattr(terminal)[3]
@@ -78,5 +77,13 @@ def may_not_write() -> bool:
         os.close(terminal)
 
 
-# of this process
+def _open_terminal() -> int | None:
+    """Open the controlling terminal. None if there is none, or if it was closed."""
+    try:
+        return os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return None
+
+
+# the start of this process
 START = Start()
