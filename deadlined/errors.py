@@ -40,10 +40,11 @@ class DeadlineExceeded(TimeoutError):  # noqa: N818, Go's name, and the subclass
 
 
 class Kept:
-    """An error that is raised later, and in another place than where it has come.
+    """An error that was caught, to be raised later in another frame.
 
-    The traceback of an error refers to the frame that raises it. Raised from a variable of that frame, or of an object
-    that the frame refers to, the error would be in a reference cycle with all that these have.
+    An error refers to the frame that raises it, by its traceback. If the frame still refers to the error, by a variable
+    or through an object, both are in a reference cycle, with all else that the frame refers to. So this object gives up
+    the error that it raises.
     """
 
     __slots__ = ("_error",)

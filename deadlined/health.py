@@ -22,7 +22,7 @@ _UNIX = "unix:"
 # addresses on which a server listens for all, and the one of them that a probe asks
 _ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
-# bytes of an answer that are read
+# bytes of an answer that are read at most
 _MOST = 4096
 
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         why = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
         return _failed(f"{address}: {why}")
     if status != 200:
-        # of which an application's port knows nothing
+        # an application does not know these paths
         doubt = f"; is {address} the admin listener?" if status in (400, 404) else ""
         return _failed(f"{status} {text}{doubt}")
     _say(text, sys.stdout)
@@ -113,8 +113,8 @@ def _target(address: str, path: str) -> tuple[http.client.HTTPConnection, str]:
 def _ask_in_time(connection: http.client.HTTPConnection, path: str, timeout: float) -> tuple[int, str]:
     """Return the status and a line of text. TimeoutError after `timeout` seconds in all.
 
-    A thread asks, and is left behind then: nothing interrupts the system's look-up of a name. A process that may have
-    no more threads asks itself, and `timeout` is for each step then: a service must not look ill for that.
+    A thread asks, because nothing interrupts the system's look-up of a name; it is left behind if it takes too long.
+    Where no thread can be started, this one asks, with `timeout` for each step: the lack says nothing of the service.
     """
     answers: queue.SimpleQueue[tuple[int, str] | Exception] = queue.SimpleQueue()
 
@@ -152,7 +152,7 @@ def _ask(connection: http.client.HTTPConnection, path: str) -> tuple[int, str]:
 
 
 def _line(body: bytes) -> str:
-    """Return the sentence of a problem, or the first line of any other answer."""
+    """Return the `detail` of an answer that is a problem in JSON, or the first line of any other."""
     text = body.decode("utf-8", "replace")
     try:
         return str(json.loads(text)["detail"])
@@ -166,12 +166,12 @@ def _failed(line: str) -> int:
 
 
 def _say(line: str, stream: TextIO) -> None:
-    """Write a line. Whether that is possible, on a full disk for example, says nothing of the service."""
+    """Write a line. That it cannot be written, on a full disk for example, says nothing of the service."""
     try:
         print(line, file=stream, flush=True)
     except UnicodeEncodeError:
-        # a locale does not have all characters, and none has half of a pair of UTF-16
+        # the locale lacks a character, or the line has a lone surrogate
         _say(line.encode("ascii", "backslashreplace").decode(), stream)
     except OSError:
-        # what the stream keeps would fail again at the end of Python, and change the exit code
+        # Python would try to write it again at its end, fail, and change the exit code
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

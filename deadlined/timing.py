@@ -11,10 +11,10 @@ Cost       On trio a sleep is a heap entry, not a cancel scope, and sleepers sha
            against trio's 20 with 1,000 sleeping tasks, 15 against 20 with 10 (interpreted). On asyncio a `sleep` is a
            timer of the event loop, and costs what the loop's own sleep costs.
 
-Every start of a timer, by making it or by `reset`, ends at most once: one `wait` gets the time, or one `stop` or
-`reset` returns True. A time counts as received when it is handed to a parked task, which gets it even if it is
-cancelled before it runs. Under asyncio such a cancellation discards the time. Timers and tickers belong to one event
-loop and are not thread-safe.
+A timer starts when it is made, and with each `reset`. Each start ends at most once: one `wait` gets the time, or one
+`stop` or `reset` returns True. A time counts as received when it is handed to a parked task. On trio the task gets it
+even if it is cancelled before it runs; on asyncio such a cancellation discards the time. Timers and tickers belong to
+one event loop and are not thread-safe.
 
 With debugging on (`DEADLINED_DEBUG=1`, `set_debug(True)` or Python's development mode), `statistics` says where the
 running timers and tickers were made.
@@ -84,7 +84,7 @@ class _Source(ABC):
         self._host = host
         self._entry = Entry(type(self).fire)
         self._waiters: OrderedDict[Waiter, None] = OrderedDict()
-        # the time that was not received yet; inf if it was, or if the timer is stopped
+        # the time to receive; inf once it was received, and while the timer is stopped
         self._when = INF
         # the line that made it, if debugging was on
         self.place: str = _place() if _Source.debug else ""
@@ -96,7 +96,8 @@ class _Source(ABC):
         return self._when < INF
 
     async def _receive(self) -> float:
-        """Wait for the time and return it; inf if the wait was ended without one, or need not begin."""
+        """Wait for the time and return it. inf if a stop has ended the wait, or if the time was stopped, or received by
+        another task, just before."""
         self._require_this_loop()
         if self._is_due:
             # before the time is received: a cancellation in this pause must not lose it

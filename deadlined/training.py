@@ -1,13 +1,13 @@
-"""What the package is compiled by: a short run of what servers, streams and timers do most.
+"""A short run of what servers, streams and timers do most, by whose counts the package is compiled.
 
     python -m deadlined.training
 
 A compiler that knows how often each line runs lays the lines that run side by side, and the others out of their way.
-So setup.py compiles twice: first modules that count, with which this runs, and then the ones to keep, by the counts.
-That takes half a minute, and needs nothing but the package and the loopback interface.
+So setup.py compiles twice: first modules that count, which this program runs, and then, by the counts, the ones to
+keep. The run takes half a minute, and needs nothing but the package and the loopback interface.
 
-How often something runs here says how much it matters: what is not among the lines that make up 99 % of the run is made
-small instead of fast.
+What runs often here is taken to matter most: lines beyond those that make up 99 % of the run are compiled to be small
+instead of fast.
 """
 
 from __future__ import annotations
@@ -130,14 +130,15 @@ Connect = Callable[[], socket.socket]
 
 
 def visit(connect: Connect, share: float, presence: socket.socket) -> int:
-    """Ask for all cases, with `share` of their rounds, and close `presence` at the end. Return the number of
-    answers."""
+    """Ask for `share` of the rounds of all cases, then close `presence`, for which the server waits. Return the number
+    of answers."""
     with presence:
         return sum(ask(connect, case, ceil(case.rounds * share)) for case in CASES)
 
 
 def ask(connect: Connect, case: Case, rounds: int) -> int:
-    """Be clients that have their answers before they ask again. Return the number of answers."""
+    """Ask `rounds` times on each of CONNECTIONS connections, again once all answers have come. Return the number of
+    answers."""
     visits = rounds if case.closing else 1
     for _ in range(visits):
         with ExitStack() as stack:
@@ -218,8 +219,8 @@ async def _serve_until_gone(server: HttpServer, clients: Conn) -> None:
 
 
 def without_certificates() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return contexts of a server and a client that need no certificate: they know nothing of each other. What they
-    send takes the same path as with any other cipher."""
+    """Return contexts of a server and a client that need no certificate, because neither proves its identity. Data
+    takes the same path as with any other cipher."""
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     for context in (server, client):
@@ -278,7 +279,7 @@ def _fired(arg: object, seq: int, lateness: float) -> None:
 
 
 def train(share: float = 1.0) -> int:
-    """Do all of it on each event loop, and return the number of requests. `share` of the rounds: less than 1 to see
+    """Run everything on each event loop, and return the number of requests. A `share` of the rounds below 1 shows only
     that it works. Raises what went wrong."""
     faster = ["httptools"] if find_spec("httptools") else []
     requests = 0

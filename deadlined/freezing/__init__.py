@@ -1,4 +1,4 @@
-"""What PyInstaller must know to freeze a program with this package in it. It asks for the folder of the hook."""
+"""Freezing programs that use this package: PyInstaller asks here for the folder of its hook."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # ruff: noqa: N999  # PyInstaller takes a hook's package from the name of its file
-"""PyInstaller's hook: what it cannot find by reading the imports of a program.
+"""PyInstaller's hook: the parts of the package that it does not find by reading the imports of a program.
 
-The data files; modules that are loaded by name, or by compiled ones, whose imports nobody can read; and what these are
-compiled into, a module outside of the package.
+These are the data files; the modules that are loaded by name; what compiled modules import, which cannot be read; and
+the extension module, outside of the package, that has the code of all compiled modules.
 """
 
 from __future__ import annotations

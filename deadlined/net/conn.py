@@ -86,7 +86,7 @@ class Conn(trio.abc.HalfCloseableStream):
 
     def __init__(self, socket: stdlib.socket, is_tcp: bool | None = None) -> None:
         if is_tcp is None:
-            # a program's own socket; those who dial and accept know theirs
+            # the socket is a program's; for those that were dialed or accepted the caller knows it
             require_stream(socket)
         host = current_host()
         # one that blocks would hang the event loop

@@ -6,7 +6,7 @@ Facts      OpenSSL reads ciphertext from one memory buffer and writes it into an
 Hazard     A connection that once moved a large body would hold several times the record for as long as it is idle. A
            peer that ends its side without close_notify, as many do, could not be answered. Decrypted bytes that nobody
            notices would wait for ever. A peer that sends TLS's own messages without end, such as updates of its keys,
-           would keep whoever reads busy, and the whole event loop.
+           would keep the task that reads busy, and with it the whole event loop.
 Answer     At most PIECE bytes go into OpenSSL's buffers at a time, and one record comes out of them; what else has come
            waits as bytes, and is free as soon as it is read. The end of the ciphertext is kept here and not told to
            OpenSSL. What is decrypted before a close_notify is sent is kept. `holds_bytes` says whether anything lies

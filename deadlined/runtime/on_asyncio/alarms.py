@@ -4,8 +4,8 @@ Facts      A loop's timer calls a function, in a turn that comes no earlier than
            uvloop caches that clock and counts in milliseconds.
 Hazard     By a cached clock a sleep would end early. An alarm that lets the poller run, which ends a sleep of our own
            timer queue, takes two callbacks and a second queue where the loop needs one of each.
-Answer     Times are on the host's clock, and whoever is called too early sets the alarm again. A task that only sleeps
-           has a timer of the loop, so that it costs what `asyncio.sleep` costs.
+Answer     Times are on the host's clock, and a function that is called too early sets the alarm again. A task that
+           only sleeps has a timer of the loop, so that it costs what `asyncio.sleep` costs.
 Cost       A sleep is not in the timer queue of the poller, and its statistics do not count it.
 """
 

@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Sleep(asyncio.Future[None]):
-    """A future that calls `on_cancel()`, unless that is None, when it is cancelled. Whoever makes it sets that."""
+    """A future that calls `on_cancel()`, unless that is None, when it is cancelled. Its maker must set that."""
 
     # without a dictionary, which each tick of a ticker would make
     __slots__ = ("on_cancel",)

@@ -18,8 +18,8 @@ from trio.lowlevel import Task, add_instrument, current_task, enable_ki_protecti
 
 
 class _Others(trio.abc.Instrument):
-    """The main task and the system tasks without the one that makes this object. `scope` is cancelled when the last of
-    them ends."""
+    """The main task and the system tasks, but for the task that makes this object. `scope` is cancelled when the last
+    of them ends."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope(shield=True)
