@@ -5,10 +5,10 @@
 
 Or with the command, from this directory: deadlined serve asgi_events:app --loop uvloop
 
-Without care such a stream is what a shutdown waits for until it is cut. This server tells the application that it
-drains (`scope["extensions"]["deadlined"]["draining"]`), so the stream sends a last event and ends by itself; the
-client connects again, to the next process. A client that leaves needs no care: the server cancels the application
-while it waits. Other servers have no such extension, and the application also runs without it.
+A shutdown waits for such a stream until the time for the drain is over, and then cuts it. This server tells the
+application that it drains (`scope["extensions"]["deadlined"]["draining"]`), so the stream sends a last event and ends
+by itself; the client connects again, to the next process. The application need not look for clients that leave: the
+server cancels it while it waits. Other servers have no such extension, and the application also runs without it.
 """
 
 from __future__ import annotations

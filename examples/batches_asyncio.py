@@ -27,7 +27,7 @@ ITEMS = (0.1, 0.2, 0.3, 3.1)
 
 
 class Batches:
-    """Collects items and writes them together. `second` is the length of a second; `say` writes a line."""
+    """Collects items and writes them together. `second` is how long a second lasts here; `say` writes a line."""
 
     def __init__(self, second: float, say: Callable[[str], None]) -> None:
         self._second = second

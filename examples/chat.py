@@ -7,10 +7,10 @@ Or with the command, from this directory: deadlined serve chat:app --loop asynci
 
 A loop that sends a message to one member after the other waits for the slowest of them. Here each member has an inbox
 and a task that sends what is in it, so that telling the room waits for nobody. A member that does not read fills the
-buffers of its connection, its task waits, and its inbox grows to BACKLOG messages, of which the oldest are dropped. It
-need not be looked for: each message must be taken within the server's deadline of a send, --write-grace, or in the time
-that --write-min-rate allows for its length, whichever is later. Then the server resets the connection, `send` raises
-OSError, and `receive` tells of the disconnect. Silent members that have vanished are found by the server's pings.
+buffers of its connection, its task waits, and its inbox grows to BACKLOG messages; beyond that the oldest are dropped.
+The application need not look for such members: each message must be read within the server's --write-grace, or in the
+time that --write-min-rate allows for its length, whichever is later. If it is not, the server resets the connection,
+`send` raises OSError, and `receive` returns a disconnect. The server's pings find members that have vanished silently.
 
 On another server the application also runs; there the member that does not read keeps its inbox until it leaves.
 """
@@ -51,7 +51,7 @@ document.forms[0].onsubmit = event => { event.preventDefault(); socket.send(inpu
 
 
 class Room:
-    """Those who listen, as their inboxes."""
+    """The inboxes of all members."""
 
     def __init__(self) -> None:
         self._inboxes: set[Inbox] = set()
@@ -100,7 +100,7 @@ async def take_part(receive: Receive, send: Send) -> None:
 
 
 async def deliver(inbox: Inbox, send: Send) -> None:
-    """Send what comes into the inbox. A send that fails says that the member is gone, which `receive` tells, too."""
+    """Send what comes into the inbox, until a send fails because the member is gone: `receive` returns that, too."""
     with suppress(OSError):
         while True:
             await send({"type": "websocket.send", "text": await inbox.get()})

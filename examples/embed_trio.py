@@ -25,7 +25,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-# texts that may wait for the counter; who hands in one more waits, too
+# texts that may wait for the counter; a request that hands in one more waits, too
 BACKLOG = 100
 
 

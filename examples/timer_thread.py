@@ -3,8 +3,8 @@
     echo sleep 60 | python examples/timer_thread.py --limit 1       # killed after 1 s
 
 There is no event loop: the program waits for its child, and one thread runs all timers. One timer kills a child that
-takes too long, another reports every few seconds what the program waits for. `stop()` returns False if the kill was, or
-is being, sent.
+takes too long, another reports every few seconds what the program waits for. `stop()` returns False if the kill has
+been sent, or is being sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def run(timers: TimerThread, command: str, limit: float, report: float) -> str:
         print(f"{command}: for {time.monotonic() - started:.1f} s now", flush=True)
 
     try:
-        # not the standard input: there are the other commands
+        # the other commands are in the standard input, and not for this one
         process = subprocess.Popen(shlex.split(command), stdin=subprocess.DEVNULL)
     except (OSError, ValueError) as error:
         return f"cannot start: {error}"
