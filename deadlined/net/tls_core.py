@@ -94,17 +94,17 @@ class TlsCore:
         self.ssl_object: ssl.SSLObject = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
         )
-        # received ciphertext, and how much of it OpenSSL was given
+        # received ciphertext, and how many of its bytes OpenSSL was given
         self._unfed: bytes = b""
         self._fed: int = 0
         # bytes of ciphertext that OpenSSL was given since it has made data, or since the handshake
         self._dataless: int = 0
-        # decrypted when our close_notify was sent
+        # plaintext that had to be decrypted before our close_notify was made, and is to be read
         self._plain: bytes = b""
-        # the last read got all it asked for: only then OpenSSL may have more of that record
+        # the last read got as much as it asked for: OpenSSL may have more of that record
         self._filled: bool = False
-        # the last ciphertext that OpenSSL was given has made no data: it is the beginning of a record, or, which is
-        # rare, a message of TLS itself
+        # the last ciphertext that OpenSSL was given has made no data: it begins a record, or, rarely, is a message of
+        # TLS itself
         self._partial: bool = False
         # the buffer of what goes out has room for a whole record
         self._has_room: bool = False
@@ -137,8 +137,8 @@ class TlsCore:
 
     @property
     def cut_in_record(self) -> bool:
-        """True if all was read, and the ciphertext has ended in the middle of a record: no peer ends so. Or, without a
-        close_notify, after a message of TLS itself."""
+        """True if all was read, and the ciphertext has ended in the middle of a record, where no peer ends a stream.
+        Also True if it has ended without a close_notify after a message of TLS itself, which looks the same here."""
         return self.truncated and self._partial
 
     @property

@@ -32,12 +32,12 @@ from .traces import Traces
 # task that has swallowed the first delays the end by this time
 _CANCEL_AGAIN: Final = 1.0
 
-# turns of the event loop for which a task must have waited for the same before it is cancelled: in the first of them
-# the tasks that it has started take their first step, in the second those that these have started. Two more are for
+# turns of the event loop for which a task must have waited for one future before it is cancelled: in the first of them
+# the tasks that it has started take their first step, in the second the tasks that these have started. Two more are for
 # checkpoints before their first receive
 _WAITED: Final = 4
 
-# turns after which a task is cancelled that takes a step in each
+# turns after which a task is cancelled even if it has not waited for so long
 _MOST_TURNS: Final = 8
 
 # a name of this module, which compiled code finds faster than another's
@@ -185,9 +185,10 @@ class AsyncioTask(ContainedTask):
             self.cancel_once_waiting()
 
     def cancel_once_waiting(self, waits_for: Any = None, waited: int = 0, turns: int = 0) -> None:
-        """Cancel the task once it has waited for the same for _WAITED turns, unless the owner puts that off or it was
-        cancelled in the last second. Until then tasks that it has started may not have begun to receive, by which they
-        are told. `waited`: turns for which it has waited for `waits_for`; `turns`: since the first call."""
+        """Cancel the task once it has waited for one future for _WAITED turns, unless the owner puts that off or the
+        task was cancelled in the last second. Tasks that it has started may need these turns to begin a receive, which
+        tells them of the end. `waited`: for how many turns it has waited for `waits_for`. `turns`: since the first
+        call."""
         if self.task is None:
             return
         # None after `asyncio.sleep(0)`
