@@ -70,6 +70,8 @@ class Listener(trio.abc.Listener[Conn]):
         self._desc = self._host.open(socket.fileno())
         self._socket = socket
         self._accepting = Side("accept", self._desc.read, self._host)
+        # seconds that `accept` waits after the next shortage
+        self._delay = _BACKOFF_FIRST
         # removes the file of a unix socket
         self._unlink = unlink
         # the options of a `Conn` were set before listen()
@@ -114,22 +116,20 @@ class Listener(trio.abc.Listener[Conn]):
         side.enter()
         try:
             await side.begin()
-            delay = _BACKOFF_FIRST
+            self._delay = _BACKOFF_FIRST
             conn: Conn | None = None
             while conn is None:
-                if not has_room():
-                    if is_readable(self._socket):
-                        break
+                if has_room():
+                    try:
+                        conn = self._accept_now()
+                    except OSError as error:
+                        await self._recover(error)
+                        continue
+                elif is_readable(self._socket):
+                    break
+                if conn is None:
                     side.woken(await side.parking)
-                    continue
-                try:
-                    conn = self._accept_now()
-                except OSError as error:
-                    delay = await self._recover(error, delay)
-                else:
-                    if conn is None:
-                        side.woken(await side.parking)
-                        delay = _BACKOFF_FIRST
+                    self._delay = _BACKOFF_FIRST
             if conn is not None:
                 begin(conn)
             if not side.slept:
@@ -177,23 +177,22 @@ class Listener(trio.abc.Listener[Conn]):
             socket.close()
             raise
 
-    async def _recover(self, error: OSError, delay: float) -> float:
-        """Wait until accept(2) may be called again after `error`, for `delay` seconds if it is a shortage; return the
-        next delay. Raise if it never may."""
+    async def _recover(self, error: OSError) -> None:
+        """Wait until accept(2) may be called again after `error`. Raise if it never may."""
         if error.errno in SHORTAGES:
-            return await self._back_off(error, delay)
-        if error.errno not in _SKIPPED:
+            await self._back_off(error)
+        elif error.errno in _SKIPPED:
+            # an error that persists must leave room for other tasks, a cancellation and a deadline
+            self._accepting.woken(await self._accepting.turn())
+        else:
             raise broken_error(error) from error
-        # an error that persists must leave room for other tasks, a cancellation and a deadline
-        self._accepting.woken(await self._accepting.turn())
-        return delay
 
-    async def _back_off(self, shortage: OSError, delay: float) -> float:
-        """Wait `delay` seconds, or until the deadline or a close; return the next delay."""
+    async def _back_off(self, shortage: OSError) -> None:
+        """Wait for the present delay, or until the deadline or a close. The next delay is twice as long."""
+        delay, self._delay = self._delay, min(2 * self._delay, _BACKOFF_MOST)
         _log.warning("cannot accept a connection: %s; trying again in %g s", shortage.strerror, delay)
         # readiness does not end this wait: the listener is ready all the time
         await self._accepting.pause(self._host.clock.now() + delay)
-        return min(2 * delay, _BACKOFF_MOST)
 
     async def aclose(self) -> None:
         """Stop listening; a pending accept raises ClosedResourceError. The file of a unix socket is removed unless it
