@@ -13,6 +13,7 @@ import os
 import socket as stdlib
 from collections.abc import Sequence
 from itertools import chain, zip_longest
+from typing import Any
 
 from ..errors import DeadlineExceeded
 from ..runtime import Event, Group, current_time, open_group
@@ -116,18 +117,29 @@ async def _wait_connected(conn: Conn) -> None:
         code = conn.socket.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
-        if _is_connected(conn.socket):
+        peer = _peer(conn.socket)
+        if peer is not None:
+            _require_another(conn, peer)
             return
 
 
-def _is_connected(socket: stdlib.socket) -> bool:
+def _peer(socket: stdlib.socket) -> Any:
+    """Return the address that the socket is connected to, None if it is not connected yet."""
     try:
-        socket.getpeername()
+        return socket.getpeername()
     except OSError as error:
         if error.errno == errno.ENOTCONN:
-            return False
+            return None
         raise
-    return True
+
+
+def _require_another(conn: Conn, peer: Any) -> None:
+    """Raise ConnectionRefusedError if the connection is one to itself (RFC 9293, 3.5): nobody listens on the port, and
+    the kernel has chosen the same one for this side."""
+    if conn.socket.getsockname() == peer:
+        # an ordinary close would keep a server from the port for a minute
+        conn.abort()
+        raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
 def why_nobody_answered(where: str, deadline: float, errors: Sequence[OSError]) -> OSError:

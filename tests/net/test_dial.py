@@ -299,6 +299,26 @@ async def test_a_full_unix_queue_is_waited_out_and_the_conn_is_connected(
             assert client.socket.getpeername() == str(tmp_path / "s")
 
 
+class SamePort(socket.socket):
+    """A socket for which the kernel chooses the port that it is to connect to, which it may if nobody listens there."""
+
+    def connect_ex(self, address: Any) -> int:
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.bind(address)
+        return super().connect_ex(address)
+
+
+async def test_a_connection_to_itself_is_refused_and_leaves_the_port_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with refusing_port() as port:
+        pass
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "socket", SamePort)
+        with pytest.raises(ConnectionRefusedError, match=f"{LOCALHOST}:{port} failed: Connection refused"):
+            await open_tcp_stream(LOCALHOST, port)
+    with socket.socket() as server:
+        server.bind((LOCALHOST, port))
+
+
 async def test_a_unix_path_that_is_not_there_or_not_listened_on(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with pytest.raises(FileNotFoundError, match=path) as missing:
