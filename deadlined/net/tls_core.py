@@ -89,6 +89,9 @@ class TlsCore:
         # OpenSSL 3 refuses by itself when a client wants to renegotiate; earlier versions, and servers that want to,
         # need this
         context.options |= ssl.OP_NO_RENEGOTIATION
+        if server_hostname is not None:
+            # the dot that ends a full name in DNS is in no certificate, and not in TLS's name either (RFC 6066, 3)
+            server_hostname = server_hostname.removesuffix(".")
         self._incoming: ssl.MemoryBIO = ssl.MemoryBIO()
         self._outgoing: ssl.MemoryBIO = ssl.MemoryBIO()
         self.ssl_object: ssl.SSLObject = context.wrap_bio(

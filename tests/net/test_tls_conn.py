@@ -484,7 +484,8 @@ async def test_a_blocking_server_of_python(context: ContextMaker) -> None:
 # dialing
 
 
-async def test_open_tls_stream_sets_up_all_and_leaves_no_deadline(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("name", [SERVER_NAME, f"{SERVER_NAME}."])
+async def test_open_tls_stream_sets_up_all_and_leaves_no_deadline(name: str, autojump_clock: MockClock) -> None:
     (listener,) = await open_tcp_listeners(0, host=LOCALHOST)
     async with listener, trio.open_nursery() as nursery:
 
@@ -495,8 +496,9 @@ async def test_open_tls_stream_sets_up_all_and_leaves_no_deadline(autojump_clock
 
         nursery.start_soon(serve)
         async with await open_tls_stream(
-            LOCALHOST, port_of(listener), ssl_context=certificates().client, server_hostname=SERVER_NAME, deadline=10
+            LOCALHOST, port_of(listener), ssl_context=certificates().client, server_hostname=name, deadline=10
         ) as client:
+            assert client.ssl_object.server_hostname == SERVER_NAME
             assert await client.receive_some() == b"hello"
             assert (client.read_deadline, client.write_deadline) == (INF, INF)
 
