@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,6 +114,8 @@ class TimerThread:
         if not callable(fn):
             # found here, and not by the log when the timer fires: every(60, report()) has called it
             raise TypeError(f"a timer needs a function to call, not {fn!r}")
+        if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__):
+            raise TypeError(f"a timer calls plain functions, and {fn!r} is async: only an event loop can run it")
         bucket = self._bucket()
         handle = TimerHandle(bucket, fn, args)
         with bucket.lock:

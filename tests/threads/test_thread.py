@@ -145,6 +145,19 @@ def test_what_is_no_function_is_told_when_it_is_given() -> None:
         assert timers.statistics().stored == 0
 
 
+def test_an_async_function_is_refused() -> None:
+    class Work:
+        async def __call__(self) -> None: ...
+
+    work = Work()
+    with timer_thread() as timers:
+        for start in (timers.after_func, timers.every):
+            for function in (work, work.__call__, partial(work.__call__)):
+                with pytest.raises(TypeError, match="is async: only an event loop can run it"):
+                    start(HOUR, function)
+        assert timers.statistics().stored == 0
+
+
 def test_nan_is_an_error_and_changes_nothing() -> None:
     with timer_thread() as timers:
         with pytest.raises(ValueError, match="NaN"):
