@@ -125,20 +125,27 @@ def resolved(command: str | None, config: str | None, env_file: str | None, give
             # click has looked for the variable before the file was read
             config = os.environ.get(_CONFIG_VARIABLE) or None
     sockets = inherited_sockets(os.environ)
-    flags = {name: value for name, value in given.items() if value is not None and value != ()}
-    for name, value in flags.items():
-        if isinstance(SETTINGS[name].kind, Words):
-            flags[name] = tuple(word for words in value for word in words)
+    # a copy: a reload must see the environment as it was at the start
+    environment = dict(os.environ)
     try:
-        # a copy: a reload must see the environment as it was at the start
-        sources = Sources(command=command, flags=flags, environment=dict(os.environ), file=config, sockets=sockets)
-        resolution = resolve(sources)
+        resolution = resolve(
+            Sources(command=command, flags=_flags(given), environment=environment, file=config, sockets=sockets)
+        )
     except ConfigurationError as error:
         raise WrongConfiguration(error.problems) from None
     foreign = unused_variables(os.environ, resolution.origins) if command == SERVE else []
     for warning in (*resolution.warnings, *foreign):
         click.echo(f"Warning: {warning}", err=True)
     return resolution
+
+
+def _flags(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the flags that were given. A flag that may be repeated has one list of all its words."""
+    flags = {name: value for name, value in given.items() if value is not None and value != ()}
+    for name, value in flags.items():
+        if isinstance(SETTINGS[name].kind, Words):
+            flags[name] = tuple(word for words in value for word in words)
+    return flags
 
 
 def _parameter(setting: Setting, command: str | None) -> click.Parameter | None:
