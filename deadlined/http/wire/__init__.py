@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from .chunks import LAST_CHUNK, chunk
 from .head import HeadParser, Request
 from .parsers import PARSERS, head_parser
 from .request import RequestParser
-from .request_writer import LAST_CHUNK, chunk, field_lines, request_head
+from .request_writer import field_lines, request_head
 from .response import CONTINUE, Headers, ResponseWriter, canned, date_line, problem
 from .response_head import Response
 from .response_reader import ResponseReader

@@ -1,4 +1,4 @@
-"""Decoding a body in chunks, strictly (RFC 9112, 7.1).
+"""A body in chunks: written, and decoded strictly (RFC 9112, 7.1).
 
 Hazard     Chunk extensions and trailers are read by few and forwarded by many. What is lenient, unlimited or read
            differently there carries a second request past a proxy, or costs memory and time.
@@ -17,7 +17,6 @@ from ..state import Reason
 from ..timeouts import Limits
 from .digits import LARGEST
 from .grammar import DATA, DATA_CR, END, EXTENSION, FIELD_NAME, LINE, NEXT, REFUSED, SIZE, SIZE_START, describe
-from .request_writer import LAST_CHUNK
 
 # hexadecimal digits of a chunk's size, leading zeros included: as many as 2**63 - 1 needs
 _SIZE_DIGITS: Final = 16
@@ -30,6 +29,16 @@ _SMALL: Final = 4096
 _JOINED: Final = 64 * 1024
 # chunks in one piece that take long to read
 _MANY: Final = 256
+
+# ends a body
+LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    """Return `data` as one chunk of a body. ValueError if it is empty: that would end the body, as LAST_CHUNK does."""
+    if not data:
+        raise ValueError("an empty chunk would end the body")
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 class ChunkDecoder:

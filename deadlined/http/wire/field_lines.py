@@ -20,7 +20,8 @@ from .remembered import remember
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*+")
 
-# the same as bytes: what the writers may send as a value
+# the same as bytes: what the writers may send as a name, or as a method, and as a value
+TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++")
 VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*+")
 
 # texts of a head that is split at its line ends: those behind the fields are the empty line, and an empty text for what

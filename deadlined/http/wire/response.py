@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
@@ -21,13 +20,11 @@ from typing import Any, Final
 
 from ..errors import ResponseError
 from .digits import digits_of
-from .field_lines import VALUE
+from .field_lines import TOKEN, VALUE
 from .remembered import remember
 
 # pairs of a name and a value: tuples, lists or any other sequence of two
 Headers = Iterable[Sequence[bytes]]
-
-_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 # the fields that the writer reads, and mostly writes itself. Connection names none of them for the application
 _FRAMING: Final = frozenset(
@@ -325,7 +322,7 @@ def _remembered(pair: Any) -> _Line | None:
 def _line_of(pair: Any) -> _Line:
     """Return the line of a field, and remember it."""
     name, value = (bytes(memoryview(part)) for part in pair)
-    if not _NAME.fullmatch(name):
+    if not TOKEN.fullmatch(name):
         raise ResponseError(f"a header field of the response has the invalid name {name!r}")
     if not VALUE.fullmatch(value):
         raise ResponseError(f"the header field {name!r} of the response has a line end or other control character")
