@@ -148,14 +148,18 @@ class Bucket:
         Without the lock. A finaliser may call this in the thread that holds the lock.
         """
         self._stopped.append((handle, ticket))
-        if self.lock.acquire(blocking=False):
+        removed = None
+        # A signal handler may raise after any call, and the lock would stay held: the step of a loop is no call.
+        for held in map(self.lock.acquire, (False,)):
             try:
-                removed = self._remove_stopped()
+                removed = self._remove_stopped() if held else None
             finally:
-                self.lock.release()
-            _forward(self, removed)
-        else:
+                if held:
+                    self.lock.release()
+        if removed is None:
             self.sleep.wake()
+        else:
+            _forward(self, removed)
 
     def _remove_stopped(self) -> list[tuple[TimerHandle, Ticket]]:
         """Return what was removed; the caller must drop it without the lock, for it refers to users' objects."""
@@ -198,12 +202,14 @@ class Bucket:
         """
         self.closed = True
         self.sleep.wake()
-        if self.lock.acquire(blocking=False):
+        # as in `remove`
+        for held in map(self.lock.acquire, (False,)):
             try:
                 # dropped without the lock: their arguments may have finalisers
-                _dropped = self._drop_timers()
+                _dropped = self._drop_timers() if held else ()
             finally:
-                self.lock.release()
+                if held:
+                    self.lock.release()
 
     def _drop_timers(self) -> tuple[object, ...]:
         dropped = self._timers, self._due, self._stopped

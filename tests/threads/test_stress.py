@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import random
+import signal
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from types import FrameType
 
 import pytest
 
 from deadlined.threads import TimerHandle, TimerThread
-from tests.support.threads import HOUR, PATIENCE, done_calling, run_threads, timer_thread
+from tests.support.threads import HOUR, PATIENCE, done_calling, run_threads, timer_thread, wait
 
 THREADS = 4
 
@@ -173,3 +176,35 @@ def test_periodic_timers_under_fire() -> None:
 
         run_threads(*[work] * THREADS)
         assert after_stop == []
+
+
+class Interrupted(BaseException):
+    pass
+
+
+def test_a_signal_handler_that_raises_in_a_stop_leaves_the_thread_at_work() -> None:
+    """As Ctrl-C does. A lock that stays held would stop all timers, and the exit of the program."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with timer_thread() as timers:
+            for _ in range(300):
+                with suppress(Interrupted):
+                    handle = timers.after_func(HOUR, int)
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 1e-4))
+                    while True:
+                        handle.stop()
+                        handle.reset(HOUR)
+                lock = timers._buckets[0].lock
+                is_free = lock.acquire(timeout=PATIENCE)
+                # also if it is not: the thread must end
+                lock.release()
+                assert is_free
+            called = threading.Event()
+            timers.after_func(0, called.set)
+            wait(called)
+    finally:
+        signal.signal(signal.SIGALRM, before)
