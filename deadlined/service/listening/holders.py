@@ -20,6 +20,9 @@ _PROC = Path("/proc")
 # of /proc/net/tcp: the state of a socket that listens
 _LISTENS = "0A"
 
+# of /proc/net/unix: the flags of a socket that listens
+_ACCEPTS = "00010000"
+
 # what this process is called
 ITSELF = "itself"
 
@@ -43,7 +46,7 @@ def uds_holder(path: str, proc: Path = _PROC) -> str:
     # a socket is listed by the path that it was bound to, which may be relative
     names = {path, str(Path(path).absolute())}
     fields = (line.split(maxsplit=7) for line in _lines(proc / "net/unix"))
-    return _owner({each[6] for each in fields if len(each) == 8 and each[7] in names}, proc)
+    return _owner({each[6] for each in fields if len(each) == 8 and each[3] == _ACCEPTS and each[7] in names}, proc)
 
 
 def _lines(file: Path) -> list[str]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ...http import HttpServer, Limits
 from ...http.settings import Handler
 from ...http.timeouts import INF
-from ...net import Listener
 from ...net.inheritance import closed_in_children
 from ...runtime import checkpoint, current_host, current_time, open_group
 from ..config import ServeConfig
@@ -190,12 +189,13 @@ class Service:
                 self._starting.has_served = True
 
                 def started() -> None:
-                    self._announce(server, listeners, stalls)
+                    self._announce(server, stalls)
                     watchdog.begin()
-                    if link is not None:
+                    if link is None:
+                        self._accepts([url_of(self._config, one.socket) for one in listeners])
+                    else:
                         link.report_ready()
                         group.start_soon(link.follow, self._orders(link, server, partial(stopper.end_now, drain.cut)))
-                    self._starting.pass_on()
 
                 listeners = listen(places)
                 group.start_soon(self._content.attend)
@@ -220,7 +220,7 @@ class Service:
 
     def _orders(self, link: Link, server: HttpServer, end: Callable[[], object]) -> Orders:
         note_stop, take_over = partial(self._note_stop, server), partial(self._take_over, server)
-        accepting = Accepting(server, partial(self._greet, link.urls))
+        accepting = Accepting(server, partial(self._accepts, link.urls))
         return Orders(note_stop, end, self._reply, accepting.change, take_over)
 
     def _stall_watch(self) -> StallWatch:
@@ -229,11 +229,8 @@ class Service:
             return StallWatch(current_host(), threshold, log)
         return StallWatch(current_host(), threshold, log, self._link.block.note)
 
-    def _announce(self, server: HttpServer, listeners: list[Listener], stalls: StallWatch) -> None:
-        """Tell people, the admin listener and the service manager that connections are accepted. Signals must be
-        handled by now: a reader of the log may send one at once. A worker process greets when it has sockets."""
-        if self._link is None:
-            self._greet([url_of(self._config, one.socket) for one in listeners])
+    def _announce(self, server: HttpServer, stalls: StallWatch) -> None:
+        """Say to the admin listener and the service manager that this process serves."""
         if self._local is not None:
             self._local.begin(server, current_host().poller, stalls, self._content.proxied)
         self._notifier.ready("serving")
@@ -257,8 +254,11 @@ class Service:
         if self._local is not None:
             self._local.begin_drain()
 
-    def _greet(self, urls: Sequence[str]) -> None:
+    def _accepts(self, urls: Sequence[str]) -> None:
+        """Say that connections are accepted: in a worker process once it has been given its sockets. Signals must be
+        handled by now: a reader of the log may send one at once."""
         self._voice.greet(self._config, self._content.title, urls, for_all=is_first(self._link))
+        self._starting.pass_on()
 
     def _reload(self, by: str) -> Reloaded:
         """Read the configuration again, in a process without a supervisor. With --reload the next process would have

@@ -215,7 +215,9 @@ async def test_a_process_that_could_not_listen_is_told_to_stop_that_before_it_dr
     with trio.open_signal_receiver(signal.SIGTERM) as signals, socket.create_server(("127.0.0.1", 0)) as one:
         async with serving() as site:
             supervisor = Supervisor()
-            async with following(supervisor, replace(supervisor.orders, accept=Accepting(site.server).change)):
+            async with following(
+                supervisor, replace(supervisor.orders, accept=Accepting(site.server, lambda: None).change)
+            ):
                 data = frame(ACCEPT, change({1: 2}, [])) + frame(ACCEPT, change({}, [1]))
                 socket.send_fds(supervisor.end, [data], [one.fileno()])
                 assert await anext(signals) == signal.SIGTERM
@@ -237,7 +239,7 @@ async def test_sockets_that_come_with_one_that_the_event_queue_has_no_room_for_a
         return made[0]
 
     async with serving() as site:
-        accepting = Accepting(site.server)
+        accepting = Accepting(site.server, lambda: None)
         with socket.create_server(("127.0.0.1", 0)) as one:
             descriptors = [os.dup(one.fileno()) for _ in range(3)]
         monkeypatch.setattr(Listener, "from_socket", with_room_for_one)
@@ -262,7 +264,7 @@ async def test_the_end_of_the_supervisor_begins_the_drain(autojump_clock: MockCl
 async def test_slots_are_accepted_from_until_they_are_taken_back(autojump_clock: MockClock) -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         async with serving() as site:
-            accepting = Accepting(site.server)
+            accepting = Accepting(site.server, lambda: None)
             accepting.change(change({0: 0, 1: 1, 5: 1}, []), [os.dup(one.fileno()), os.dup(two.fileno())])
             for server in (one, two):
                 assert (await answer(server)).startswith(b"HTTP/1.1 200")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,11 @@ def test_a_place_is_not_listened_at_twice_under_two_names(other: str) -> None:
     """As a single process does not, for which the second one is taken."""
     port = free_port("127.0.0.1", 0)
     places = (f"127.0.0.1:{port}", f"{other}:{port}")
-    slots = Slots(ServeConfig(bind=places), 2)
-    try:
-        with pytest.raises(StartupError, match=f"cannot listen on {other}:{port}: Address already in use"):
-            slots.open()
-    finally:
-        slots.close()
+    with (
+        pytest.raises(StartupError, match=f"cannot listen on {other}:{port}: Address already in use"),
+        closing(Slots(ServeConfig(bind=places), 2)) as slots,
+    ):
+        slots.open()
     # nothing is left open
     with socket.create_server(("127.0.0.1", port)):
         pass
