@@ -233,6 +233,11 @@ class HttpServer(ConnectionOwner):
         return len(self._connections)
 
     @property
+    def max_connections(self) -> float:
+        """The number of connections that may be open at once, `inf` without a limit."""
+        return self._settings.limits.max_connections
+
+    @property
     def background(self) -> int:
         """The number of handlers that still run after their response."""
         return len(self._background)

@@ -172,6 +172,7 @@ def gauges(open_: int = 0) -> Gauges:
         waiting=open_,
         running=open_,
         queued=open_,
+        max_connections=100,
     )
 
 

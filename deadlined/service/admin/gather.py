@@ -133,6 +133,7 @@ class Serving:
             waiting=proxied.waiting,
             running=0 if found.admission is None else found.admission.running,
             queued=0 if found.admission is None else found.admission.waiting,
+            max_connections=None if self.server.max_connections == math.inf else self.server.max_connections,
         )
 
 

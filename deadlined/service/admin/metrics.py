@@ -150,6 +150,9 @@ def _timers(totals: Counters) -> Iterator[Metric]:
 def _state(gauges: list[Gauges]) -> Iterator[Metric]:
     phases = sums(one.phases for one in gauges)
     yield _gauges("deadlined_connections_open", "Open connections, by what they wait for.", "phase", phases)
+    most = [one.max_connections for one in gauges if one.max_connections is not None]
+    if most:
+        yield _gauge("deadlined_connections_max", "Connections that may be open; more clients wait.", sum(most))
     in_flight = sum(one.in_flight for one in gauges)
     yield _gauge("deadlined_requests_in_flight", "Requests that are being received, handled or answered.", in_flight)
     background = sum(one.background for one in gauges)

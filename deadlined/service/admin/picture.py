@@ -71,7 +71,8 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a process now. `in_flight`: requests after their heads. `wakes_in`: seconds until the next timer,
     None if there is none. `resident`: bytes. `took`: seconds of processor time for counting all this. `upstreams`: by
     their addresses, of a proxy; `waiting`: requests that wait for one. `running`, `queued`: requests that are handled
-    and that wait for their turn, if their number is limited."""
+    and that wait for their turn, if their number is limited. `max_connections`: connections that may be open, None
+    without a limit."""
 
     phases: dict[str, int]
     in_flight: int
@@ -86,6 +87,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     running: int = 0
     queued: int = 0
+    max_connections: float | None = None
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):

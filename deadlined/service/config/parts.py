@@ -62,7 +62,7 @@ HELP = {
     "upstream_per_try": "Time for one try; then a request that may be repeated is tried again.",
     "upstream_connections": "Requests that each upstream has at most at once from each worker process; others wait.",
     "max_connections": "Open connections of clients, in each process; more wait, and idle ones are closed for them. "
-    "Off is as many as the limit of open files allows, less a reserve.",
+    "Off is as many as the limit of open files allows, less a reserve; deadlined_connections_max tells it.",
     "max_head": "Bytes of a request's head; more is answered with 431, or 414 if the first line alone is longer.",
     "max_headers": "Header fields of a request; more are answered with 431.",
     "max_body": "Bytes of a request's body; more is answered with 413.",

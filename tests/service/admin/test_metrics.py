@@ -113,6 +113,7 @@ def test_processes_are_summed_and_the_dead_stay() -> None:
     found = samples(rendered(picture(answer(3, open_=5), answer(4, open_=6), retired=counters(10))))
     assert found['deadlined_requests_total{code="200",method="GET"}'] == 17
     assert found['deadlined_connections_open{phase="idle"}'] == 11
+    assert found["deadlined_connections_max"] == 200
     assert found["deadlined_request_duration_seconds_count"] == 17
     assert found["process_cpu_seconds_total"] == 17.0
 
