@@ -24,8 +24,9 @@ from deadlined.service.process.signals import OUT_OF_MEMORY, STOPS
 from deadlined.service.workers.channel import Channel
 from deadlined.service.workers.last_block import LastBlock
 from deadlined.service.workers.overseer import Controls, Overseer
+from deadlined.service.workers.rolling import Stage
 from deadlined.service.workers.slots import Slots
-from deadlined.service.workers.supervisor import Stage, Supervisor
+from deadlined.service.workers.supervisor import Supervisor
 from deadlined.service.workers.worker_process import WorkerProcess
 from tests.support.command import (
     APPS,
