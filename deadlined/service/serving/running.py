@@ -196,6 +196,7 @@ class Service:
                     else:
                         link.report_ready()
                         group.start_soon(link.follow, self._orders(link, server, partial(stopper.end_now, drain.cut)))
+                    self._starting.pass_on()
 
                 listeners = listen(places)
                 group.start_soon(self._content.attend)
@@ -258,7 +259,6 @@ class Service:
         """Say that connections are accepted: in a worker process once it has been given its sockets. Signals must be
         handled by now: a reader of the log may send one at once."""
         self._voice.greet(self._config, self._content.title, urls, for_all=is_first(self._link))
-        self._starting.pass_on()
 
     def _reload(self, by: str) -> Reloaded:
         """Read the configuration again, in a process without a supervisor. With --reload the next process would have
