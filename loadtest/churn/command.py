@@ -120,7 +120,7 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
     seconds = f"after {deadline.seconds:.3f} s" if deadline.seconds is not None else f"none within {plan.limit:g} s"
     yield "keep-alive deadline", seconds
     yield "connections", f"{plan.connections}, {tally.most} at once; {tally.opened} opened in {tally.seconds:.1f} s"
-    answered = ", ".join(f"{number} of {status}" for status, number in sorted(tally.answered.items()))
+    answered = ", ".join(f"{number} with {status}" for status, number in sorted(tally.answered.items()))
     yield "requests", f"{tally.requests}, {tally.requests / tally.seconds:.0f}/s; answered: {answered or 'none'}"
     yield "latency", shown(milliseconds(tally.latency))
     ends = ", ".join(f"{number} by {how}" for how, number in tally.cut.most_common())
