@@ -196,6 +196,7 @@ class Service:
                     else:
                         link.report_ready()
                         group.start_soon(link.follow, self._orders(link, server, partial(stopper.end_now, drain.cut)))
+                    # not only once it has sockets: a worker process whose supervisor stops is given none
                     self._starting.pass_on()
 
                 listeners = listen(places)

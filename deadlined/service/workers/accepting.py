@@ -25,7 +25,8 @@ def descriptors_in(payload: bytes) -> int:
 
 
 class Accepting:
-    """The listeners of a server in a worker process, by their slots. `begun()` is called when it has the first ones."""
+    """The listeners of a server in a worker process, by their slots. `begun()` is called when it has the first ones,
+    unless it drains by then."""
 
     def __init__(self, server: HttpServer, begun: Callable[[], object]) -> None:
         self._server = server
@@ -42,7 +43,7 @@ class Accepting:
             for listener in listeners:
                 self._server.add_listener(listener)
         begun, self._begun = self._begun, None
-        if begun is not None:
+        if begun is not None and not self._server.draining:
             begun()
         for slot in removed:
             # a slot whose sockets could not be listened on is taken back like any other

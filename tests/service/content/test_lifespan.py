@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deadlined.runtime import LOOPS
-from tests.support.command import Process, Starter, assert_error, launched, run
+from tests.support.command import Process, Starter, assert_error, launched, rest_of, run, wait_until_starting
 
 APP = """
 import os
@@ -215,3 +215,32 @@ def test_an_application_that_has_just_started_is_told_to_shut_down(
     # of two worker processes one may have been stopped before its application had started
     assert set(told) == {"lifespan.shutdown"}
     assert "stopped" in [json.loads(line)["event"] for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+# holds the event loop, once it has started, until a file is there
+HOLDS = """
+import pathlib, sys, time
+
+async def app(scope, receive, send):
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    print("starting", file=sys.stderr, flush=True)
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+    print((await receive())["type"], file=sys.stderr, flush=True)
+    await send({"type": "lifespan.shutdown.complete"})
+"""
+
+
+def test_an_application_whose_supervisor_stops_before_it_serves_is_told_to_shut_down(tmp_path: Path) -> None:
+    """Its process is given no socket to accept from."""
+    (tmp_path / "holds.py").write_text(HOLDS)
+    with launched("serve", "holds:app", "--uds", "socket", "--workers", "2", cwd=tmp_path) as command:
+        wait_until_starting(command)
+        command.terminate()
+        assert command.stdout is not None
+        assert json.loads(command.stdout.readline())["event"] == "stopping the workers"
+        (tmp_path / "go").touch()
+        out, err = rest_of(command)
+    assert (command.returncode, err) == (0, "lifespan.shutdown\n")
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["draining", "stopped"]
