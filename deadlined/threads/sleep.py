@@ -45,6 +45,7 @@ class ThreadSleep:
     def wake_by(self, when: float) -> None:
         """End the sleep if it would last beyond `when`. With the guard."""
         if when < self.until:
-            # awake: no other timer need wake it
-            self.until = -INF
+            # first: a signal handler that raises in it must not leave a thread that sleeps and counts as awake
             self.wake()
+            # no other timer need wake it
+            self.until = -INF
