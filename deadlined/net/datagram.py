@@ -15,7 +15,7 @@ from ..poll import Half
 from ..runtime import Event, current_host
 from .errors import close_socket, note_name
 from .names import AddressInfo, LookUp, look_up, numeric, require_given, require_port
-from .side import Side, require_open
+from .side import Side, require_open, shown_name
 from .sockets import address_text, require_datagrams
 
 # bytes; UDP's length field allows no more
@@ -66,10 +66,26 @@ class PacketConn(trio.abc.AsyncResource):
         """
         return cls(socket)
 
+    def __repr__(self) -> str:
+        if self._desc.read.closed:
+            return "<PacketConn closed>"
+        name = shown_name(self._socket.getsockname)
+        return f"<PacketConn {name} read_deadline={self.read_deadline} write_deadline={self.write_deadline}>"
+
     @property
     def socket(self) -> stdlib.socket:
         """The socket, for options and its address. The PacketConn closes it."""
         return self._socket
+
+    @property
+    def read_deadline(self) -> float:
+        """The read deadline as it was last set; `inf` if there is none."""
+        return self._desc.read.deadline
+
+    @property
+    def write_deadline(self) -> float:
+        """The write deadline as it was last set; `inf` if there is none."""
+        return self._desc.write.deadline
 
     def set_read_deadline(self, when: float) -> None:
         """Set the deadline of pending and future `receive_from`: absolute seconds on the loop's clock; `inf` is none.

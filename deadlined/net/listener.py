@@ -24,7 +24,7 @@ import trio
 from ..runtime import current_host
 from .conn import Conn
 from .errors import SHORTAGES, broken_error, close_socket
-from .side import Side, require_open
+from .side import Side, require_open, shown_name
 from .sockets import is_readable, require_listening, set_options
 
 # seconds; Go's net/http waits 5 ms and doubles up to 1 s
@@ -84,10 +84,21 @@ class Listener(trio.abc.Listener[Conn]):
         `accept` fails there if it does not."""
         return cls(socket)
 
+    def __repr__(self) -> str:
+        half = self._desc.read
+        if half.closed:
+            return "<Listener closed>"
+        return f"<Listener {shown_name(self._socket.getsockname)} deadline={half.deadline}>"
+
     @property
     def socket(self) -> stdlib.socket:
         """The listening socket, for options and its address."""
         return self._socket
+
+    @property
+    def deadline(self) -> float:
+        """The deadline as it was last set; `inf` if there is none."""
+        return self._desc.read.deadline
 
     def set_deadline(self, when: float) -> None:
         """Set the deadline of pending and future accepts: absolute seconds on the loop's clock; `inf` is none.

@@ -19,7 +19,7 @@ await another one returns that one's awaitable.
 from __future__ import annotations
 
 import socket as stdlib
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final
 
 from ..errors import DeadlineExceeded
@@ -203,13 +203,16 @@ def shown(socket: stdlib.socket, read: Half, write: Half, ended: bool) -> str:
     if read.closed:
         return "<Conn closed>"
     state = "eof sent" if ended else "open"
-    return f"<Conn {state} peer={_peer(socket)} read_deadline={read.deadline} write_deadline={write.deadline}>"
+    peer = shown_name(socket.getpeername)
+    return f"<Conn {state} peer={peer} read_deadline={read.deadline} write_deadline={write.deadline}>"
 
 
-def _peer(socket: stdlib.socket) -> object:
+def shown_name(ask: Callable[[], object]) -> object:
+    """Return the address that `ask` gives, a socket's `getpeername` or `getsockname`, as a `repr` shows it. None if the
+    kernel does not know it."""
     try:
-        name = socket.getpeername()
+        name = ask()
     except OSError:
-        # it has left
+        # the peer has left
         return None
     return address_text(name) if isinstance(name, tuple) and isinstance(name[0], str) else repr(name)

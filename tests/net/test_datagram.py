@@ -514,3 +514,15 @@ def test_close_needs_no_event_loop() -> None:
     left.close()
     left.close()
     assert left.socket.fileno() == -1
+
+
+async def test_it_shows_its_address_and_its_deadlines() -> None:
+    async with udp_pair() as (client, server):
+        host, port = server.socket.getsockname()
+        server.set_read_deadline(12.5)
+        assert (server.read_deadline, server.write_deadline) == (12.5, INF)
+        assert repr(server) == f"<PacketConn {host}:{port} read_deadline=12.5 write_deadline=inf>"
+        client.close()
+        # its descriptor's number may be another socket's
+        with socket.socket():
+            assert repr(client) == "<PacketConn closed>"

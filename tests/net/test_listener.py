@@ -10,6 +10,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, suppress
+from pathlib import Path
 
 import pytest
 import trio
@@ -452,3 +453,17 @@ async def test_try_accept_reports_an_unforeseen_error() -> None:
     async with Listener.from_socket(Troubled(errno.EINVAL)) as listener:
         with pytest.raises(trio.BrokenResourceError):
             listener.try_accept()
+
+
+async def test_it_shows_its_address_and_its_deadline(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    async with local_listener() as (over_tcp, port), await open_unix_listener(path) as at_path:
+        assert over_tcp.deadline == INF
+        over_tcp.set_deadline(12.5)
+        assert over_tcp.deadline == 12.5
+        assert repr(over_tcp) == f"<Listener {LOCALHOST}:{port} deadline=12.5>"
+        assert repr(at_path) == f"<Listener {path!r} deadline=inf>"
+        over_tcp.close()
+        # its descriptor's number may be another socket's
+        with socket.socket():
+            assert repr(over_tcp) == "<Listener closed>"
