@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import sys
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,17 @@ HOW = {"one process": (), "workers": ("--workers", "2")}
 PLACES = ["tcp", "unix"] if sys.platform == "linux" else ["unix"]
 
 
-def answered(address: str | tuple[str, int]) -> bytes:
-    """Connect, send a request, and return the first line of the response."""
+@contextmanager
+def connected(address: str | tuple[str, int]) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET) as client:
         client.connect(address)
-        client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-        return client.makefile("rb").readline()
+        yield client
+
+
+def answer(client: socket.socket) -> bytes:
+    """Send a request, and return the first line of the response."""
+    client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+    return client.makefile("rb").readline()
 
 
 @pytest.mark.parametrize("loop", ["trio", "asyncio"])
@@ -53,24 +59,27 @@ def test_connections_are_refused_until_the_application_has_started(tmp_path: Pat
     with launched("serve", "starts:app", "--loop", loop, *places, *HOW[how], cwd=tmp_path) as process:
         wait_until_starting(process)
         for address in (("127.0.0.1", port), path):
-            with pytest.raises(ConnectionRefusedError):
-                answered(address)
+            with pytest.raises(ConnectionRefusedError), connected(address):
+                pass
         (tmp_path / "go").touch()
         assert process.stdout is not None
         # who reads that line may connect at once
         while json.loads(process.stdout.readline())["event"] != "listening":
             continue
         for address in (("127.0.0.1", port), path):
-            assert answered(address).startswith(b"HTTP/1.1 204 ")
+            with connected(address) as client:
+                assert answer(client).startswith(b"HTTP/1.1 204 ")
 
 
+@pytest.mark.integration
 def test_connections_wait_for_an_application_that_is_reloaded(tmp_path: Path) -> None:
     (tmp_path / "starts.py").write_text(APP.format(loop="trio"))
     path = str(tmp_path / "socket")
     with launched("serve", "starts:app", "--uds", path, "--reload", cwd=tmp_path) as process:
         wait_until_starting(process)
-        threading.Timer(0.0, (tmp_path / "go").touch).start()
-        assert answered(path).startswith(b"HTTP/1.1 204 ")
+        with connected(path) as client:
+            (tmp_path / "go").touch()
+            assert answer(client).startswith(b"HTTP/1.1 204 ")
 
 
 @pytest.mark.parametrize("place", PLACES)
