@@ -22,8 +22,9 @@ _MOST = 100
 # between (`log/output.py`)
 _LONGEST = 3000
 
-# where a loop waits for events in Python code
+# where a loop waits for events in Python code, and the methods by which asyncio and trio call that
 _WAITING = ("/selectors.py", "/_io_epoll.py", "/_io_kqueue.py")
+_WAITS = ("select", "get_events")
 
 _LIBRARIES = tuple(sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
@@ -51,7 +52,7 @@ class BlockReports:
         place has a line already, or another place got one just now. `seconds`: for how long the loop has not answered
         yet."""
         frames = _inside(self._outer, _frames(sys._current_frames().get(self._watched)))
-        if not frames or frames[-1].f_code.co_filename.endswith(_WAITING):
+        if not frames or _waits(frames):
             return
         self.count += 1
         place, stack = _place(frames), _shown(frames)
@@ -84,6 +85,11 @@ def _inside(outer: list[CodeType], frames: list[FrameType]) -> list[FrameType]:
     """Return the `frames` after those that run the code of `outer`."""
     same = takewhile(lambda pair: pair[0] is pair[1].f_code, zip(outer, frames, strict=False))
     return frames[len(list(same)) :]
+
+
+def _waits(frames: list[FrameType]) -> bool:
+    """Return True if the loop waits for events. Code that blocks it may use a selector, too: `subprocess.run` does."""
+    return frames[0].f_code.co_name in _WAITS and frames[-1].f_code.co_filename.endswith(_WAITING)
 
 
 def _place(frames: list[FrameType]) -> tuple[str, str]:

@@ -6,12 +6,13 @@ Hazard     asyncio's debug mode measures each callback, which slows all of them.
            not one that hangs, and names the task instead of the place; trio has no such mode. A thread that checks
            every second wakes an idle machine. An answer may come before what the latest poll has woken runs, and block.
 Answer     A thread asks the loop to call a function. If the loop does not, it is blocked: the stack of its thread goes
-           to the log, once per function of the application. If it does so twice, and the poller has not polled since
-           it was asked first, the loop is idle: the thread then sleeps until the poller polls again, or until events
-           wait in its event queue. So code that blocks an idle loop is noticed once bytes of a client wait for it. The
-           same holds for a handler that waits for something else than its client, a database, and then blocks.
-Cost       A comparison per poll. While clients are active the thread asks _CHECKS times per threshold; while they are
-           not, only for a supervisor's question. A change from the one to the other costs a byte through a pipe.
+           to the log, once per function of the application. If the loop answers twice, and the poller has not polled
+           since the first question, the loop is idle: the thread then sleeps until the poller polls again, or until
+           events wait in its event queue. So code that blocks an idle loop is noticed once bytes of a client wait for
+           it. The same holds for a handler that waits for something else than its client, a database, and then blocks.
+Cost       A comparison per poll. While clients are active the thread asks _CHECKS times per threshold; while none is,
+           only when a supervisor's question wakes the poller. A change from the one to the other costs a byte through
+           a pipe.
 """
 
 from __future__ import annotations

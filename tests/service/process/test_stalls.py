@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import selectors
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from deadlined import Timer
+from deadlined import Conn, Timer
 from deadlined.runtime import LOOPS, current_host, run
 from deadlined.service.process.block_reports import BlockReports
 from deadlined.service.process.pulse import Pulse, Step
@@ -209,6 +212,52 @@ def reported_by(reports: BlockReports) -> None:
     thread = threading.Thread(target=reports.report, args=(1.0,))
     thread.start()
     thread.join()
+
+
+def report_once_it_waits(reports: BlockReports, end: socket.socket) -> None:
+    """Report in another thread, once this one waits in a selector or for trio's events; then send a byte to `end`."""
+    watched = threading.get_ident()
+
+    def report() -> None:
+        while sys._current_frames()[watched].f_code.co_name not in ("select", "get_events"):
+            time.sleep(0.001)
+        reports.report(1.0)
+        end.send(b"x")
+
+    threading.Thread(target=report).start()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_code_that_waits_in_a_selector_is_a_block(loop: str) -> None:
+    """`subprocess.run` does, if it reads two pipes."""
+    said: list[str] = []
+
+    def read_pipe(reports: BlockReports) -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs, selectors.DefaultSelector() as selector:
+            selector.register(ours, selectors.EVENT_READ)
+            report_once_it_waits(reports, theirs)
+            selector.select()
+
+    async def main() -> None:
+        read_pipe(BlockReports(lambda _, **fields: said.append(fields["function"]), lambda *_: None))
+
+    run(loop, main)
+    assert said == ["read_pipe"]
+
+
+@pytest.mark.parametrize("loop", ["trio", "asyncio"])
+def test_a_loop_that_waits_for_events_is_not_blocked(loop: str) -> None:
+    async def main() -> int:
+        reports = BlockReports(lambda *_, **__: None, lambda *_: None)
+        ours, theirs = socket.socketpair()
+        async with Conn.from_socket(ours) as conn:
+            with theirs:
+                report_once_it_waits(reports, theirs)
+                assert await conn.receive_some(1) == b"x"
+        return reports.count
+
+    assert run(loop, main) == 0
 
 
 def test_a_place_is_reported_once_and_two_places_not_at_once() -> None:
