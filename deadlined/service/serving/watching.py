@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ _CHECK: Final = 1000
 _CHANGED: Final = b"+"
 _BROKEN: Final = b"!"
 
-# bytes of a message; a socket takes it in one piece
+# bytes of a message; a pipe takes it in one piece
 _LONGEST: Final = 4096
 
 
@@ -36,8 +37,7 @@ class Watcher:
 
     def __init__(self, directories: Sequence[str]) -> None:
         self._directories = directories
-        self.messages, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.messages.setblocking(False)
+        self.messages, self._theirs = Pipe(duplex=False)
         # 0 if it was not started
         self._pid = 0
 
@@ -46,8 +46,9 @@ class Watcher:
         pid = fork_here()
         if not pid:
             signal.set_wakeup_fd(-1)
-            for found in (*unneeded, self.messages):
+            for found in unneeded:
                 found.close()
+            self.messages.close()
             _report_changes(self._directories, self._theirs)
         self._pid = pid
         self._theirs.close()
@@ -55,19 +56,21 @@ class Watcher:
     def receive(self) -> list[str]:
         """Return the files that have changed; none in the first message, which says that files are watched.
         StartupError if they cannot be watched."""
-        message = self.messages.recv(_LONGEST)
+        message = b""
+        with suppress(EOFError):
+            message = self.messages.recv_bytes()
         if message[:1] != _CHANGED:
             why = message[1:].decode(errors="replace") or "the process that watches has ended"
             raise StartupError(f"--reload: files cannot be watched: {why}", FAILED)
         return os.fsdecode(message[1:]).splitlines()
 
     def release(self) -> None:
-        """Close the sockets, also in a forked process."""
+        """Close the pipe, also in a forked process."""
         self.messages.close()
         self._theirs.close()
 
     def end(self) -> None:
-        """End the process, and close the sockets."""
+        """End the process, and close the pipe."""
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
@@ -94,7 +97,7 @@ def fork_here() -> int:
         raise StartupError(f"--reload: cannot start a process: {error.strerror}", FAILED) from None
 
 
-def _report_changes(directories: Sequence[str], end: socket.socket) -> None:
+def _report_changes(directories: Sequence[str], end: Connection) -> None:
     """Send a message to `end` for each change of Python files in `directories`, until its peer or the parent is gone.
     For a forked process; ends it."""
     # the parent ends this process: a Ctrl-C, or a signal to all processes, must not look as if watching had failed
@@ -105,27 +108,27 @@ def _report_changes(directories: Sequence[str], end: socket.socket) -> None:
         _watch(directories, end, parent)
     except Exception as error:
         with suppress(OSError):
-            end.send(_BROKEN + f"{type(error).__name__}: {error}".encode()[: _LONGEST - 1])
+            end.send_bytes(_BROKEN + f"{type(error).__name__}: {error}".encode()[: _LONGEST - 1])
     finally:
         os._exit(0)
 
 
-def _watch(directories: Sequence[str], end: socket.socket, parent: int) -> None:
+def _watch(directories: Sequence[str], end: Connection, parent: int) -> None:
     from watchfiles import PythonFilter, watch
 
     # the parent logs what has changed
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
-    end.send(_CHANGED)
+    end.send_bytes(_CHANGED)
     for changes in watch(*directories, watch_filter=PythonFilter(), rust_timeout=_CHECK, yield_on_timeout=True):
         if os.getppid() != parent:
             return
         if changes:
             names = "\n".join(sorted({_short(path) for _, path in changes}))
-            end.send(_CHANGED + os.fsencode(names)[: _LONGEST - 1])
+            end.send_bytes(_CHANGED + os.fsencode(names)[: _LONGEST - 1])
 
 
 def _short(path: str) -> str:
-    """Return a path relative to the current directory, if it is in there, and that was not removed."""
+    """Return a path relative to the current directory, if that still exists and the path is in it."""
     with suppress(ValueError, OSError):
         return str(Path(path).relative_to(Path.cwd()))
     return path
