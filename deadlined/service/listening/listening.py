@@ -101,7 +101,9 @@ def listen(places: Iterable[Place]) -> list[Listener]:
     try:
         for place in places:
             options = isinstance(place.bind, TcpBind)
-            listeners += [Listener(each, place.unlink, has_options=options) for each in place.listen()]
+            # one by one: those that were made before an error must be closed
+            for each in place.listen():
+                listeners += [Listener(each, place.unlink, has_options=options)]
     except BaseException:
         for listener in listeners:
             listener.close()
