@@ -257,8 +257,8 @@ class Worker(PoolWorker):
             self._task.call_in_context(partial(report, logging.ERROR, "%s", text, error=failure))
 
     def _put_off(self) -> bool:
-        """Tell the handler that it ends, if it must be told before a cancellation. Return True if it was told within
-        its grace: then the timer cancels it."""
+        """Tell the handler that it ends, if it must be told before a cancellation. Return True if its grace is not
+        over: then the timer cancels it."""
         exchange = self._exchange
         if exchange is None:
             return False
