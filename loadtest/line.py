@@ -105,7 +105,8 @@ class Line(ABC):
     def connect(self, address: str = "", *, narrow: bool = False) -> None:
         """Begin to connect, from this address if one is given; `on_trouble` may be called at once.
 
-        `narrow`: so small a segment and receive buffer that a server's kernel buffers 100 kB for it, and not megabytes.
+        `narrow`: so small a segment and receive buffer that a server's kernel buffers less than 100 kB for it, and not
+        megabytes. It gives more to a peer that has acknowledged many segments, as small responses are.
         """
         try:
             endpoint = self._socket = socket.socket(self._target.family, socket.SOCK_STREAM)
@@ -113,7 +114,7 @@ class Line(ABC):
             endpoint.setblocking(False)
             endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if narrow:
-                endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+                endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the kernel's least
                 endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
                 endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
             if address:

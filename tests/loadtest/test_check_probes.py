@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import time
@@ -156,3 +157,24 @@ def test_a_server_that_closes_fills_its_buffers_by_the_responses_before_that_or_
     assert fills(facts) is enough
     asked = {one.opening.count(b"\r\n\r\n") for one in scripts(facts, frozenset({"slow-read"}))}
     assert max(asked) <= most, "what it does not answer is not asked for"
+
+
+@pytest.mark.parametrize("size", [20, 121, 20_000])
+def test_a_server_whose_client_reads_nothing_has_to_wait_whatever_the_size_of_its_responses(size: int) -> None:
+    seen: list[Seen] = []
+    loop = Loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = resolve(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        listener.accept()[0].close()
+        probe = Probe(Script("slow-read", "stalled", gulp=0), target, None, loop, 20.0, seen.append)
+        probe.start(0.0)
+        accepted, _ = listener.accept()
+        with accepted:
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            taken = 0
+            while taken < FILLING and select.select([], [accepted], [], 0.2)[1]:
+                taken += accepted.send(bytes(size))
+    probe.stop(0.0)
+    loop.close()
+    assert taken < FILLING / 2
