@@ -236,7 +236,7 @@ def _slow_read(facts: Facts) -> Iterator[Script]:
     number = min(math.ceil(FILLING / facts.size) + 1, PIPELINE // len(request) + 1, facts.most)
     start = Script("slow-read", "stalled", opening=request * number, gulp=0, interval=POKE)
     yield start
-    poke = replace(start, role="poked", opening=start.opening + short + b"X-Slow: ", piece=b"a", cap=PIPELINE * 2)
+    poke = replace(start, role="poked", opening=start.opening + short + b"X-Slow: ", piece=b"a", cap=2 * _LONG_PIPELINE)
     yield from [poke] * 3
     moment = _ONCE_LAST * facts.limit
     while moment >= _ONCE_LEAST:
@@ -247,7 +247,7 @@ def _slow_read(facts: Facts) -> Iterator[Script]:
         if number <= facts.most and number * len(request) <= _LONG_PIPELINE:
             size = max(1, round(rate * GULP))
             gulp = replace(poke, role="dripped", opening=request * number + short + b"X-Slow: ", interval=size / rate)
-            yield replace(gulp, gulp=size, rate=rate, cap=2 * _LONG_PIPELINE)
+            yield replace(gulp, gulp=size, rate=rate)
 
 
 def filler(facts: Facts) -> bytes:

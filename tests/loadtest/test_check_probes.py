@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from loadtest.check.probe import Probe, State
-from loadtest.check.scripts import CLOSER, FILLING, Facts, Script, Seen, closer, fills, scripts
+from loadtest.check.scripts import CLOSER, FILLING, POKE, Facts, Script, Seen, closer, fills, scripts
 from loadtest.loop import Loop
 from loadtest.target import Target, resolve
 from tests.support.slow_servers import Rule, slow_server
@@ -178,3 +178,11 @@ def test_a_server_whose_client_reads_nothing_has_to_wait_whatever_the_size_of_it
     probe.stop(0.0)
     loop.close()
     assert taken < FILLING / 2
+
+
+def test_what_is_poked_is_poked_until_the_longest_watch_ends() -> None:
+    target = Target("http://127.0.0.1/", 2, ("127.0.0.1", 80), "127.0.0.1", "127.0.0.1", "/", False)
+    found = scripts(Facts(target, 121, websocket=False, limit=3600.0), frozenset({"slow-read"}))
+    poked = [one for one in found if one.role == "poked"]
+    assert poked
+    assert all(one.cap - len(one.opening) > 3600.0 / POKE for one in poked)
