@@ -206,7 +206,7 @@ def ask(target: Target, patience: float = PATIENCE, *, proper: bool = False) -> 
         need_ports([str(error)])
         # TLS 1.3 refuses after the handshake, and the alert may be lost with the reset
         hint = "; perhaps it wants a client certificate" if target.tls else ""
-        wrong = f" ends the connection without an answer: {error}{hint}"
+        wrong = f" gives no answer: {error}{hint}"
     else:
         wrong = _wrong(target, answers, proper=proper)
     if wrong:

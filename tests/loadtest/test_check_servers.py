@@ -23,7 +23,7 @@ pytest.importorskip("hdrh", reason="the load test's extra is not installed: pip 
 
 from loadtest.check.grade import Outcome, Report
 from loadtest.check.run import Plan, check
-from loadtest.target import UnusableTargetError, resolve
+from loadtest.target import UnusableTargetError, ask, resolve
 from tests.support.command import Starter
 from tests.support.net import certificates
 from tests.support.slow_servers import Rule, slow_server
@@ -169,6 +169,13 @@ def test_a_server_that_answers_no_more_in_the_end_fails() -> None:
         whole = report(server.url, "half-close", limit=0.6)
     assert whole.grade == "F"
     assert "answers 500" in whole.gone
+
+
+def test_a_server_that_refuses_is_not_said_to_have_ended_a_connection() -> None:
+    with slow_server(Rule()) as server:
+        target = resolve(server.url)
+    with pytest.raises(UnusableTargetError, match=r"/ gives no answer: .*Connection refused"):
+        ask(target)
 
 
 def test_a_server_that_does_not_recover_from_a_crowd_is_not_attacked_again(monkeypatch: pytest.MonkeyPatch) -> None:
