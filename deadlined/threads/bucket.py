@@ -285,7 +285,8 @@ class Bucket:
         with self.lock:
             return BucketStatistics(
                 state=self._state(),
-                stored=len(self._timers) + len(self._due),
+                # a periodic timer that is due is filed for its next tick already
+                stored=len(self._timers) + sum(timer.key == INF for timer, _ in self._due),
                 zombies=self._timers.zombies,
                 wakeups=self.sleep.wakeups,
                 fired=self._fired,

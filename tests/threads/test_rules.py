@@ -169,6 +169,14 @@ def test_statistics_count_what_is_stored_and_what_waits_to_be_claimed() -> None:
     assert (statistics.stored, statistics.zombies, statistics.fired) == (4, 1, 1)
 
 
+def test_a_periodic_timer_that_waits_to_be_claimed_is_counted_once() -> None:
+    plan = Plan()
+    for name in "abc":
+        plan.armed(name, 1.0, 10.0)
+    assert plan.call_next(1.0)
+    assert plan.bucket.statistics().stored == 3
+
+
 def test_a_stopped_timer_keeps_nothing_of_the_users_alive() -> None:
     plan = Plan()
     plan.armed("first", 1.0)
