@@ -180,10 +180,10 @@ class Reloader:
         if self._stopping and (not cuts or number == signal.SIGHUP):
             return
         self._log("stopping", signal=number.name)
-        self._notifier.stopping(f"{number.name}: the serving process drains")
         if cuts:
             self.serving.cut()
             return
+        self._notifier.stopping(f"{number.name}: the serving process drains")
         self._stopping = True
         self._code = 0
         self.serving.drain()
