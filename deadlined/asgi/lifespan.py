@@ -25,6 +25,9 @@ _INTERVAL = 0.05
 # what follows when a lifespan ends although nobody has told it to
 _WITHOUT = ", and the application is served without it"
 
+# what is said of an error after the cancellation; raised, it would hide what has ended the block
+_FAILED_LATE = "the application's lifespan failed when it was cancelled"
+
 # what the application receives, in this order
 _MESSAGES = ("lifespan.startup", "lifespan.shutdown")
 
@@ -51,8 +54,9 @@ class Lifespan:
 
     Shutdown: the end of the block sends `lifespan.shutdown` to an application that has started, unless `shut_down` has
     done so. The application has `grace` seconds to finish, and one of them at most to return after it has sent
-    `lifespan.shutdown.complete`; then it is cancelled. If an error has ended the block or the startup, it has
-    LEAST_GRACE seconds at most. A scope of trio's around the block cancels the application as well, at once.
+    `lifespan.shutdown.complete`; then it is cancelled. An Exception that it raises after that is logged. If an error
+    has ended the block or the startup, it has LEAST_GRACE seconds at most. A scope of trio's around the block cancels
+    the application as well, at once.
 
     With the `mode` "off" the application is told nothing, and the state is empty. ValueError for any mode that is none
     of LIFESPANS.
@@ -158,7 +162,7 @@ class Lifespan:
             self._failure = "it was interrupted"
             raise
         except BaseException as error:
-            if self._ending or is_loops_cancellation(error):
+            if is_loops_cancellation(error) or (self._ending and not isinstance(error, Exception)):
                 raise
             self._note_failure(error)
         finally:
@@ -176,9 +180,9 @@ class Lifespan:
             self._failure = self._unfinished("it returned")
 
     def _note_failure(self, error: BaseException) -> None:
-        if self._complete:
+        if self._ending or self._complete:
             self._complaint = None
-            _log.error(self._what_failed, exc_info=error)
+            _log.error(_FAILED_LATE if self._ending else self._what_failed, exc_info=error)
             return
         self.error = error
         if self._failure is not None:
@@ -234,7 +238,7 @@ class Lifespan:
                 _log.warning("the application's lifespan ended before its shutdown%s", _WITHOUT)
             self._stopped.set()
         elif kind == "lifespan.shutdown.failed":
-            self._complaint = message.get("message", "")
+            self._complaint = message.get("message") or "it has not said why"
             self._stopped.set()
         else:
             raise RuntimeError(f"a lifespan has no message {kind!r}")

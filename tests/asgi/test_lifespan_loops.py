@@ -135,6 +135,55 @@ def test_what_a_framework_reports_and_raises_is_logged_once(
     assert record.exc_info[1] is error
 
 
+def test_what_it_raises_once_it_is_cancelled_is_logged(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It had its time; its clean-up fails after that."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        await receive()
+        try:
+            await sleep_forever()
+        finally:
+            raise LookupError("not closed")
+
+    within(loop, app, nothing)
+    late, failed = caplog.records
+    assert "did not finish its lifespan shutdown" in late.getMessage()
+    assert failed.getMessage() == "the application's lifespan failed when it was cancelled"
+    assert failed.exc_info is not None
+    assert isinstance(failed.exc_info[1], LookupError)
+
+
+def test_it_does_not_hide_what_has_ended_the_block(loop: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        try:
+            await sleep_forever()
+        finally:
+            raise LookupError("not closed")
+
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises((ZeroDivisionError, BaseExceptionGroup)) as caught:
+        within(loop, app, fail)
+    if isinstance(caught.value, BaseExceptionGroup):
+        assert caught.value.split(ZeroDivisionError)[1] is None
+
+
+@pytest.mark.parametrize("message", [{}, {"message": None}, {"message": ""}], ids=["none", "None", "empty"])
+def test_a_shutdown_that_fails_without_a_word_is_logged(
+    loop: str, message: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await started(receive, send)
+        await receive()
+        await send({"type": "lifespan.shutdown.failed", **message})
+
+    within(loop, app, nothing)
+    assert [each.getMessage() for each in caplog.records] == ["the application's shutdown failed: it has not said why"]
+
+
 def test_one_that_ends_before_its_shutdown_is_logged(loop: str, caplog: pytest.LogCaptureFixture) -> None:
     ended = Event()
 
